@@ -34,7 +34,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use transport::{Access, ProtectionDomain};
 
 /// A cache line: no two buffers share one, and atomics on any multiple of eight are aligned.
-const ALIGNMENT: usize = 64;
+const BUFFER_ALIGNMENT: usize = 64;
 
 /// Registered memory.
 pub(crate) struct Allocation {
@@ -105,11 +105,11 @@ impl Allocation {
     }
 
     /// A part of memory that an arena has registered.
-    pub fn plot(plot: Plot, (whole, start, length): (&Allocation, usize, usize)) -> Arc<Allocation> {
+    pub fn of_arena(block: ArenaBlock, (whole, start, length): (&Allocation, usize, usize)) -> Arc<Allocation> {
         debug_assert!(!whole.is_read_only() && whole.check(start, length).is_ok());
         // SAFETY: the part lies within.
         let first = unsafe { whole.memory.first.add(start) };
-        let memory = ManuallyDrop::new(Memory { first, length, owner: Owner::Arena(plot) });
+        let memory = ManuallyDrop::new(Memory { first, length, owner: Owner::Arena(block) });
         Arc::new(Allocation { memory, registration: whole.registration.again(), access: whole.access })
     }
 
@@ -223,7 +223,7 @@ impl Allocation {
         let mut rest = bytes;
         while !rest.is_empty() {
             if rest.len() <= 8 {
-                // Whoever sees any of the last bytes sees all that came before.
+                // A reader of any of the last bytes sees all that came before.
                 fence(Ordering::Release);
             }
             at += match (rest.first_chunk::<8>(), self.word(at)) {
@@ -298,7 +298,7 @@ enum Owner {
     /// Inside a value of the program's: a [`Kept`].
     Program(Box<dyn Any + Send + Sync>),
     /// A part of an arena, which has it again when this is dropped.
-    Arena(#[allow(dead_code)] Plot),
+    Arena(#[allow(dead_code)] ArenaBlock),
 }
 
 /// What parts of memory go back to: an arena.
@@ -308,13 +308,13 @@ pub(crate) trait Lender: Send + Sync {
 }
 
 /// A range of an arena that is in use. Dropping it gives it back.
-pub(crate) struct Plot {
+pub(crate) struct ArenaBlock {
     pub lender: Arc<dyn Lender>,
     pub start: usize,
     pub length: usize,
 }
 
-impl Drop for Plot {
+impl Drop for ArenaBlock {
     fn drop(&mut self) {
         self.lender.take_back(self.start, self.length);
     }
@@ -370,7 +370,7 @@ fn zeroed(length: usize) -> Result<Memory, Error> {
     if length == 0 {
         return Err(empty());
     }
-    let layout = Layout::from_size_align(length, ALIGNMENT)
+    let layout = Layout::from_size_align(length, BUFFER_ALIGNMENT)
         .map_err(|source| Error::Register { length, source: Box::new(source) })?;
     // SAFETY: the layout is not empty.
     let first = unsafe { alloc_zeroed(layout) };
@@ -430,7 +430,7 @@ impl Span {
         self.back(Allocation::into_program)
     }
 
-    /// The same for bytes that came in a box.
+    /// Deregisters the memory and gives back the box that the bytes came in.
     pub fn into_box(self) -> Result<Box<[u8]>, Span> {
         self.back(|allocation| allocation.release(Memory::is_box, Memory::into_box))
     }

@@ -1,6 +1,6 @@
 //! An arena: memory that is registered once and handed out in buffers, each of which comes back when it is dropped.
 
-use crate::allocation::{Allocation, Lender, Plot, Span};
+use crate::allocation::{Allocation, ArenaBlock, Lender, Span};
 use crate::buffer::RegisteredMut;
 use crate::domain::ProtectionDomain;
 use crate::seam::Error;
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 /// Buffers begin and end at multiples of a cache line: no two of them share one.
-const GRANULE: usize = 64;
+const GRANULE_BYTES: usize = 64;
 
 /// Memory that is registered once and handed out in buffers of any length. A handle; clones are the same arena.
 ///
@@ -95,7 +95,7 @@ impl Arena {
     /// A buffer of `length` bytes, as soon as there is one: a future for any executor, or to [`wait`](NextBuffer::wait)
     /// for. Dropping it loses nothing.
     ///
-    /// Whoever comes first gets what comes back, so many who want little can keep one waiting who wants much.
+    /// The first caller gets what comes back, so many callers that want little can keep one waiting that wants much.
     pub fn next(&self, length: usize) -> NextBuffer {
         NextBuffer { arena: self.clone(), length }
     }
@@ -116,9 +116,9 @@ impl Arena {
     }
 
     fn buffer(&self, (start, taken): (usize, usize), length: usize) -> RegisteredMut {
-        let plot = Plot { lender: Arc::clone(&self.core) as Arc<dyn Lender>, start, length: taken };
+        let block = ArenaBlock { lender: Arc::clone(&self.core) as Arc<dyn Lender>, start, length: taken };
         let (whole, first, _) = self.core.whole.place();
-        RegisteredMut::new(Span::all(Allocation::plot(plot, (whole, first + start, length.max(1)))))
+        RegisteredMut::new(Span::all(Allocation::of_arena(block, (whole, first + start, length.max(1)))))
     }
 }
 
@@ -128,7 +128,7 @@ impl Free {
         let (start, size) =
             self.ranges.iter().map(|(start, size)| (*start, *size)).find(|(_, size)| *size >= length)?;
         // The last range of all may end within a granule.
-        let taken = length.checked_next_multiple_of(GRANULE)?.min(size);
+        let taken = length.checked_next_multiple_of(GRANULE_BYTES)?.min(size);
         self.ranges.remove(&start);
         if taken < size {
             self.ranges.insert(start + taken, size - taken);

@@ -9,8 +9,8 @@
 //!
 //! The API hands out `&mut [u8]` to a buffer as soon as the NIC says that the buffer's work has ended. So the memory
 //! safety of a program rests on what the NIC says, and the traits through which it speaks are unsafe to implement:
-//! [`Context`], [`DeviceMemory`], [`CompletionQueue`], [`QueuePair`] and [`SharedReceiveQueue`]. Whoever implements
-//! them promises:
+//! [`Context`], [`DeviceMemory`], [`CompletionQueue`], [`QueuePair`] and [`SharedReceiveQueue`]. A crate that
+//! implements them promises:
 //!
 //! 1. **Memory.** The NIC touches the memory of [`Context::register`] only within the range and the rights of a key
 //!    that is registered: for peers where the rights say so, else to carry out work posted for it.

@@ -5,20 +5,20 @@ use crate::buffer::{Buffer, RegisteredMut, sealed::Lend};
 use crate::completion::{Received, ReceivedInto};
 use crate::operation::Operation;
 use crate::seam::{Error, Failed};
-use crate::table::{Held, Place, Refused, Table, Ticket, Typed};
+use crate::table::{Held, ReceivePlace, Refused, Table, Ticket, Typed};
 use std::any::TypeId;
 use std::sync::Arc;
 use transport::{PostError, ReceiveRequest, Sge};
 
 /// Scatter/gather entries: a few here, more elsewhere.
 #[derive(Default)]
-pub(crate) struct Pieces {
+pub(crate) struct RequestPieces {
     few: [Sge; 4],
     count: usize,
     many: Vec<Sge>,
 }
 
-impl Pieces {
+impl RequestPieces {
     #[inline]
     pub fn push(&mut self, sge: Sge) {
         match self.few.get_mut(self.count) {
@@ -76,15 +76,15 @@ fn place_receive(
     mut post: impl FnMut(Ticket) -> Result<(), PostError>,
 ) -> Result<Ticket, (Error, Held)> {
     Ok(match table.insert_receive(held).map_err(|held| (Error::Destroyed, held))? {
-        Place::Post(ticket) => match post(ticket) {
+        ReceivePlace::Post(ticket) => match post(ticket) {
             Ok(()) => ticket,
             Err(error) => match table.refused(ticket, matches!(error, PostError::QueueFull { .. })) {
                 Refused::Waits | Refused::Answered(_) => ticket,
                 Refused::GiveBack(held) => return Err((error.into(), held)),
             },
         },
-        Place::Wait(ticket) => ticket,
-        Place::Answered(handle, posted) => {
+        ReceivePlace::Wait(ticket) => ticket,
+        ReceivePlace::Answered(handle, posted) => {
             let withdraw = |ticket| post(ticket).map_err(|error| table.withdraw_left(ticket, error));
             let surplus = posted.and_then(withdraw).err();
             drop(surplus);
@@ -106,7 +106,7 @@ pub(crate) fn post_scatter<B: Lend>(
         buffer: held.into_buffer().and_then(B::from_buffer).expect(SAME),
     };
     let buffer = buffer.into_buffer();
-    let mut pieces = Pieces::default();
+    let mut pieces = RequestPieces::default();
     let placed = buffer.pieces(domain, &mut |piece: Sge| pieces.push(piece));
     // What arrives for it, should its handle be dropped, is for the next receive of the same type.
     let held = Held::Typed(Box::new(Typed { kind: TypeId::of::<B>(), buffer }));

@@ -166,7 +166,7 @@ impl<T: Transport> QueuePair<T> {
     /// # Cancel safety
     /// Dropping the operation loses no message. The NIC cannot give a receive back: it stays, with its buffer, and
     /// what arrives for it goes to the receive that has been waited for longest, or else is kept for the next call,
-    /// which answers with it at once. So a message may come in the buffer of an earlier call, and must fit that;
+    /// which returns it at once. So a message may come in the buffer of an earlier call, and must fit that;
     /// `buffer` joins the queue. Of receives and messages that nobody waits for there are at most as many as the queue
     /// holds; a buffer beyond that is freed. [`Operation::discard`] is for messages that nobody wants.
     ///

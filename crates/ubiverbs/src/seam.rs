@@ -63,7 +63,7 @@ pub trait Parker: Debug + Send + Sync {
     /// mistake. Drives meanwhile.
     fn park(&self, limit: Option<Duration>);
 
-    /// Ends the wait, or the next one. Called in any thread, and by whoever made the progress.
+    /// Ends the wait, or the next one. Called in any thread, also by the one that made the progress.
     fn unpark(&self);
 }
 
@@ -169,7 +169,8 @@ pub unsafe trait Context: Debug + Send + Sync {
     fn event_fd(&self) -> BorrowedFd<'_>;
 }
 
-/// Memory of a device. Freed when it is dropped; whoever registers a part of it keeps it until that is deregistered.
+/// Memory of a device. Freed when it is dropped; the owner of a registration of a part keeps it until that is
+/// deregistered.
 ///
 /// # Safety
 /// It keeps the promise [about keys](crate::backend#safety).

@@ -419,7 +419,7 @@ unsafe impl QueuePair for OurPair {
         let congestion = self.qp.congestion().map(|hca::Congestion { round_trip_nanos, window, in_flight }| {
             Congestion { round_trip: round_trip_nanos.map(Duration::from_nanos), window, in_flight }
         });
-        let Counters { traffic, incidents } = self.qp.counters();
+        let Counters { traffic, incidents, .. } = self.qp.counters();
         Stats { traffic, incidents, congestion }
     }
 

@@ -3,8 +3,8 @@
 //! returned, the completion queue, or nobody. Losing interest never frees a slot; only the NIC's word does. What
 //! arrives for a receive whose handle is gone is kept: see [`left`].
 
+mod dropped_receives;
 mod handle;
-mod left;
 
 use crate::allocation::Allocation;
 use crate::buffer::Buffer;
@@ -12,8 +12,8 @@ use crate::completion;
 use crate::ending::Ending;
 use crate::seam::Error;
 use crate::{lock, wake};
-use left::Message;
-pub(crate) use left::{Place, Refused};
+use dropped_receives::Message;
+pub(crate) use dropped_receives::{ReceivePlace, Refused};
 use std::any::{Any, TypeId};
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -100,7 +100,7 @@ pub(crate) struct Ticket {
 impl Ticket {
     /// Work that holds nothing and of which only a failure is told, to the completion queue under this number.
     pub fn quiet(number: u32) -> Ticket {
-        Ticket { slot: QUIET, generation: number }
+        Ticket { slot: NO_SLOT, generation: number }
     }
 
     pub fn wr_id(self) -> u64 {
@@ -113,7 +113,7 @@ impl Ticket {
 }
 
 /// No slot: there are never so many.
-const QUIET: u32 = u32::MAX;
+const NO_SLOT: u32 = u32::MAX;
 
 /// What is to be done about a work request that ended, once no lock is held.
 pub(crate) enum After {
@@ -128,7 +128,7 @@ pub(crate) enum After {
     Drop(#[allow(dead_code)] Held),
     /// It went to a handle that waited without a receive of its own; that one's buffer goes.
     WakeAndDrop(Option<Waker>, #[allow(dead_code)] Held),
-    /// The same to the completion queue: the number, the message's buffer, and the one that goes.
+    /// It goes to the completion queue: the number, the message's buffer, and the one that goes.
     QueueAndDrop(Box<(u64, Held, Held)>),
 }
 
@@ -146,8 +146,8 @@ impl After {
 
 /// A completion queue, as the tables know it whose work it reports.
 pub(crate) trait Reporter: Debug + Send + Sync {
-    /// Sorts what has completed: to handles, to the ready queue, or away. Wakes whoever waits. No lock is held while it
-    /// wakes or frees.
+    /// Sorts what has completed: to handles, to the ready queue, or away. Wakes the tasks and threads that wait. No
+    /// lock is held while it wakes or frees.
     fn dispatch(&self);
 
     /// From now on completions are sorted as they come. For what came before, [`dispatch`](Reporter::dispatch)
@@ -249,7 +249,7 @@ enum Observer {
 }
 
 impl State {
-    /// Whether somebody waits for it.
+    /// Whether a task or thread waits for it.
     fn waits(&self) -> bool {
         let receive = matches!(self, State::Pending(Observer::Handle(_) | Observer::Queue(_)));
         receive || self.is_without_receive()
@@ -365,7 +365,7 @@ impl Table {
     #[inline]
     pub fn complete(&self, completion: &Completion) -> After {
         let Ticket { slot, generation } = Ticket::of(completion.wr_id);
-        if slot == QUIET {
+        if slot == NO_SLOT {
             return After::Queue(generation.into(), Held::Nothing, 0);
         }
         self.close(Ticket::of(completion.wr_id), || How::Completed(*completion))

@@ -202,13 +202,19 @@ fn asynchronous(model: &Model, subject: Option<Subject>, name: &str, refused: Op
             let range = refusal.range;
             let needs = refusal.access;
             let mut finding = finding.because(format!("the peer reached for {refusal}, which needs {needs}"));
-            if let Some(advice) = naming::advice_on_turned(model, range.key) {
+            if let Some(advice) = naming::advice_on_rkey(model, range.key) {
                 finding.advice = advice.into();
             }
             // If the peer is in this process, what is known of the memory is told of its work.
             let pair = if let Subject::QueuePair(qpn) = subject { model.pairs.get(&qpn) } else { None };
             if pair.and_then(|pair| naming::peer_here(model, pair)).is_none() {
-                finding.evidence.extend(naming::memory(model, range.key, range.address, range.length, u64::MAX));
+                finding.evidence.extend(naming::memory_of_peer(
+                    model,
+                    range.key,
+                    range.address,
+                    range.length,
+                    u64::MAX,
+                ));
             }
             finding
         }

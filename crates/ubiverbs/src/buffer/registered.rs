@@ -116,7 +116,7 @@ impl fmt::Debug for Registered {
     }
 }
 
-/// The same bytes, registered still, until the last of their handles is dropped.
+/// These bytes, registered until the last of their handles is dropped.
 #[cfg(feature = "bytes")]
 impl From<Registered> for bytes::Bytes {
     fn from(buffer: Registered) -> bytes::Bytes {

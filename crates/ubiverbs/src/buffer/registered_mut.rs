@@ -174,7 +174,7 @@ impl fmt::Debug for RegisteredMut {
     }
 }
 
-/// The same bytes, registered still, until the last of their handles is dropped.
+/// These bytes, registered until the last of their handles is dropped.
 #[cfg(feature = "bytes")]
 impl From<RegisteredMut> for bytes::Bytes {
     fn from(buffer: RegisteredMut) -> bytes::Bytes {

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How much later: long enough for whoever is at work to come round once more, on a busy machine too.
-const MOMENT: Duration = Duration::from_millis(100);
+/// How much later: long enough for a thread at work to come round once more, on a busy machine too.
+const FLUSH_DELAY: Duration = Duration::from_millis(100);
 
 type Work = Arc<dyn Fn() + Send + Sync>;
 
@@ -24,14 +24,14 @@ impl Deferred {
         let work: Work = Arc::new(work);
         if let Some(environment) = environment::current() {
             let work = Arc::clone(&work);
-            if environment.later(MOMENT, Box::new(move || work())) {
+            if environment.later(FLUSH_DELAY, Box::new(move || work())) {
                 return;
             }
         }
         let mut works = lock(&self.works);
-        works.push_back((Instant::now() + MOMENT, work));
+        works.push_back((Instant::now() + FLUSH_DELAY, work));
         if works.len() > 1 {
-            // Whoever does the others does this.
+            // The thread that does the others does this.
             return;
         }
         drop(works);

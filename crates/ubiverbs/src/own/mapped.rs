@@ -117,7 +117,7 @@ impl OwnMemory for Mapped {
     }
 }
 
-/// A part of a file in memory. Whoever has the file may change it.
+/// A part of a file in memory. Any process that has the file may change it.
 pub(crate) struct FileMap {
     pub mapping: Mapping,
     pub length: usize,

@@ -1,9 +1,9 @@
 //! Ids and event channels of simulated NICs: what programs connect and listen with.
 
 use super::manager::{Handle, Manager};
-use super::nic::{DEVICE, Nic, gone};
+use super::nic::{DEVICE_NAME, Nic, gone};
 use super::queue::{Events, must_not_wait};
-use super::world::{After, Observer, Place};
+use super::world::{After, Observer, PartyLife};
 use crate::seam::{
     Backend, ConnectError, Error,
     connections::{ConnectionEvent, ConnectionId, Connections, EventChannel},
@@ -39,7 +39,7 @@ impl Channel {
 
 #[derive(Clone)]
 struct SimulatedEvents {
-    place: Place,
+    place: PartyLife,
     channel: Arc<Channel>,
 }
 
@@ -98,7 +98,7 @@ impl EventChannel for SimulatedEvents {
 
 /// An endpoint of the connection manager of a party.
 pub(super) struct SimulatedId {
-    pub(super) place: Place,
+    pub(super) place: PartyLife,
     pub(super) key: IdKey,
     user: AtomicU64,
 }
@@ -116,7 +116,7 @@ impl Drop for SimulatedId {
 }
 
 /// What ids of a party answer that is no more.
-const ENDED: IdError = IdError::State { what: "this", state: "at its end" };
+const PARTY_ENDED: IdError = IdError::State { what: "this", state: "at its end" };
 
 /// What an id refused, as programs know it.
 fn refused(error: IdError) -> Error {
@@ -131,7 +131,7 @@ fn refused(error: IdError) -> Error {
 }
 
 impl SimulatedId {
-    pub(super) fn new(place: Place, key: IdKey) -> Arc<SimulatedId> {
+    pub(super) fn new(place: PartyLife, key: IdKey) -> Arc<SimulatedId> {
         Arc::new(SimulatedId { place, key, user: AtomicU64::new(0) })
     }
 
@@ -151,7 +151,7 @@ impl SimulatedId {
             inner.pump(party);
             answer
         });
-        changed.unwrap_or(Err(ENDED)).map_err(refused)
+        changed.unwrap_or(Err(PARTY_ENDED)).map_err(refused)
     }
 }
 
@@ -165,7 +165,7 @@ impl ConnectionId for SimulatedId {
     }
 
     fn device(&self) -> Option<String> {
-        self.read(|record| record.local.map(|_| DEVICE.to_owned())).flatten()
+        self.read(|record| record.local.map(|_| DEVICE_NAME.to_owned())).flatten()
     }
 
     fn source(&self) -> Option<SocketAddr> {
@@ -216,7 +216,7 @@ impl ConnectionId for SimulatedId {
         self.change(|Manager { ids, ports, .. }, _, own| {
             let fixed = ids.chosen_source(self.key, destination)?.filter(|ip| !ip.is_loopback());
             let chosen = fixed.or(routed).map(Gid::from_ip);
-            let local = own.iter().find(|own| chosen == Some(own.gid)).or(of_family(own, to)).ok_or(ENDED)?;
+            let local = own.iter().find(|own| chosen == Some(own.gid)).or(of_family(own, to)).ok_or(PARTY_ENDED)?;
             let from = local.gid.to_ip();
             // What is sent to the loopback, or nowhere in particular, is for this host.
             let peer = SocketAddr::new(if is_anywhere(to) { from } else { to }, destination.port());
@@ -254,7 +254,7 @@ impl ConnectionId for SimulatedId {
 
     fn modify_for(&self, to: State) -> Result<Modify, Error> {
         let modify = self.read(|record| record.modify_for(to));
-        modify.unwrap_or(Err(ENDED)).map_err(refused)
+        modify.unwrap_or(Err(PARTY_ENDED)).map_err(refused)
     }
 
     fn join(&self, group: IpAddr, user: u64) -> Result<(), Error> {
@@ -268,7 +268,7 @@ impl ConnectionId for SimulatedId {
     fn migrate(&self, to: &Arc<dyn EventChannel>) -> Result<(), Error> {
         let to = Arc::clone(&own::<SimulatedEvents>(&**to, "event channel")?.channel);
         self.change(|manager, _, _| {
-            let handle = manager.handles.get_mut(&self.key).ok_or(ENDED)?;
+            let handle = manager.handles.get_mut(&self.key).ok_or(PARTY_ENDED)?;
             let from = std::mem::replace(&mut handle.channel, Arc::clone(&to));
             for (key, event) in from.events.extract(|(key, _)| *key == self.key) {
                 to.push(key, event);

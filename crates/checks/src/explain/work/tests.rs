@@ -289,6 +289,7 @@ fn every_failure_has_a_rule_and_every_rule_a_page() {
         Failure::AtomicTooShort { length: 4 },
         Failure::BadAnswer { what: "no", psn },
         Failure::PeerFault { what: "no", psn },
+        Failure::NotCarried { transport: "UD" },
         Failure::Unsuitable { what: "no" },
         Failure::Flushed,
     ]);
