@@ -1,6 +1,6 @@
 //! What happens without a call, and what does not happen: UV-09xx.
 
-mod connections;
+pub(super) mod connections;
 mod drops;
 mod stalls;
 
@@ -14,6 +14,7 @@ use super::calls;
 use crate::examine::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
 use crate::map::Map;
+use crate::mistakes::Mistake;
 use crate::model::Model;
 use crate::naming;
 use crate::rule::catalogue::events::*;
@@ -141,7 +142,12 @@ impl Examine for Events {
                     *watched
                 });
                 if let Some(finding) = drops::explain(model, event.qpn, headers.as_ref(), *reason, watched) {
-                    out.tell(finding);
+                    match (event.qpn, reason) {
+                        (Some(qpn), DropReason::QkeyMismatch) => {
+                            out.tell_mistake(finding, Mistake::Object(Subject::QueuePair(qpn)));
+                        }
+                        _ => out.tell(finding),
+                    }
                 }
             }
             Kind::CmMessageDropped { message, local_comm_id, reason: DropReason::CmCrowded } => {
@@ -155,7 +161,9 @@ impl Examine for Events {
                     out.tell(finding);
                 }
             }
-            Kind::Called { call: call @ (Call::CmPlace { .. } | Call::CmCall { .. }), .. } => self.places.observe(call),
+            Kind::Called {
+                call: call @ (Call::CmPlace { .. } | Call::CmCall { .. } | Call::CmChannel { .. }), ..
+            } => self.places.observe(call),
             Kind::Called { call: Call::CmEvent { event: name, id, status, id_qpn, .. }, .. } => {
                 if let Some(finding) = connections::not_made(&self.places, *id, *id_qpn, name, *status) {
                     out.tell(finding);

@@ -18,6 +18,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use wire::cm::{RejectReason, SidrStatus};
 
+/// The status of what nobody answered: Linux's `-ETIMEDOUT`.
+const OUT_OF_TIME: i32 = -110;
+
 /// Where events of [`Id`]s arrive, oldest first. A handle; clones are the same channel.
 ///
 /// A program waits for it, awaits it, or watches its descriptor with `poll` or `epoll`.
@@ -246,8 +249,10 @@ impl Event {
             },
             (EventKind::Unreachable, _) => ConnectError::TimedOut { to: peer },
             (EventKind::Disconnected, _) => ConnectError::Gone { peer },
-            (EventKind::AddressError, _) => ConnectError::NoDevice { address: peer.ip() },
-            (EventKind::RouteError, _) => ConnectError::NoRoute { to: peer.ip(), source: system() },
+            (EventKind::AddressError, status) if status != OUT_OF_TIME => ConnectError::NoDevice { address: peer.ip() },
+            (EventKind::AddressError | EventKind::RouteError, _) => {
+                ConnectError::NoRoute { to: peer.ip(), source: system() }
+            }
             (EventKind::ConnectError | EventKind::DeviceRemoval | EventKind::MulticastError, status) => {
                 ConnectError::Unexpected { event: self.kind, status }
             }

@@ -109,7 +109,7 @@ impl Manager {
     pub(super) fn pump(&mut self, now: Time, party: usize, sim: &mut Sim, host: HostId) -> Outcome {
         let own = addresses(sim, host);
         loop {
-            while let Some(cm::Transmit { route, datagram }) = self.ids.manager.poll_transmit() {
+            while let Some(cm::Transmit { route, datagram, .. }) = self.ids.manager.poll_transmit() {
                 self.psn = self.psn.wrapping_add(1);
                 let mut bytes = [0; MAD_LEN];
                 if datagram.encode(&mut bytes).is_ok() {

@@ -11,8 +11,12 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
 use transport::{Kind, Modify, State};
 use wire::cm::{PortSpace, RejectReason};
+
+/// How long the network has to say where a peer is: as long as programs of librdmacm usually give it.
+const ADDRESS_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Connections for Software {
     fn create_event_channel(&self) -> Result<Arc<dyn EventChannel>, Error> {
@@ -103,7 +107,7 @@ impl ConnectionId for Id {
     }
 
     fn resolve_address(&self, source: Option<SocketAddr>, destination: SocketAddr) -> Result<(), Error> {
-        Id::resolve_address(self, source, destination).map_err(refused)
+        Id::resolve_address_within(self, source, destination, ADDRESS_TIMEOUT).map_err(refused)
     }
 
     fn resolve_route(&self) -> Result<(), Error> {

@@ -76,6 +76,33 @@ fn a_request_that_was_not_posted_is_told_once_with_its_values() {
 }
 
 #[test]
+fn a_call_that_waited_for_an_event_says_nothing_that_the_event_does_not() {
+    let refused = |function, errno, reason: &str| call(Call::Refused { function, errno, reason: Text::of(reason) });
+    let rejected = "RDMA_CM_EVENT_REJECTED (status 8): nobody listens at 127.0.0.1:7471";
+    assert!(told(&[refused("rdma_connect", 111, rejected)]).is_empty());
+    let silent = "RDMA_CM_EVENT_DISCONNECTED (status -110): 127.0.0.1:7471 did not answer the disconnect request";
+    let findings = told(&[refused("rdma_disconnect", 110, silent)]);
+    assert_eq!(findings[0].rule, REFUSED);
+    assert!(findings[0].what.contains("did not answer the disconnect request"), "{}", findings[0]);
+    assert!(findings[0].advice.contains("the connection is over"), "{}", findings[0]);
+    // With the rules of events off, the call is all there is.
+    let mut settings = Settings::why();
+    settings.obey("events=off").unwrap();
+    let mut findings = Vec::new();
+    let event = refused("rdma_connect", 111, rejected);
+    Checker::new(settings).observe(&event, &mut Absent, &mut |finding| findings.push(finding));
+    assert!(findings[0].what.contains("nobody listens at 127.0.0.1:7471"), "{findings:?}");
+}
+
+#[test]
+fn a_missing_right_is_not_taken_for_one_that_was_given() {
+    let reason = "a region of device memory counts its addresses from 0, and ZERO_BASED is not among its rights";
+    let findings = told(&[call(Call::Refused { function: "ibv_reg_dm_mr", errno: 22, reason: Text::of(reason) })]);
+    assert_eq!(findings[0].rule, ACCESS_FLAGS);
+    assert!(findings[0].advice.starts_with("add IBV_ACCESS_ZERO_BASED"), "{}", findings[0]);
+}
+
+#[test]
 fn every_reason_of_a_queue_has_a_rule_of_its_own() {
     let names = [
         ("wrong_state", WRONG_STATE),

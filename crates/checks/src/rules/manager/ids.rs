@@ -358,7 +358,9 @@ impl Ids {
                     DESTROYED_CONNECTED,
                     subject,
                     format!("id {number:#x} is destroyed while its connection stands"),
-                    "call rdma_disconnect, take RDMA_CM_EVENT_DISCONNECTED, and then destroy queue pair and id",
+                    "call rdma_disconnect first. The peer takes RDMA_CM_EVENT_DISCONNECTED and answers it with its own \
+                     rdma_disconnect; then RDMA_CM_EVENT_DISCONNECTED comes here, or after a timeout, and queue pair \
+                     and id can be destroyed",
                 )
                 .because(
                     "the connection is torn down all the same, but this program does not learn when the peer has agreed, and \
