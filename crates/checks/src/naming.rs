@@ -78,14 +78,38 @@ fn lies(region: &Region, address: u64, length: u64) -> String {
 
 /// The region whose key this one is with its bytes in reverse, where it is no key of a region itself.
 fn turned(model: &Model, key: Key) -> Option<&Region> {
+    if model.region_named(key).is_some() || model.windows.contains_key(&key.value()) {
+        return None;
+    }
+    model.region_named(Key::new(key.value().swap_bytes()))
+}
+
+/// What to do about an `lkey` that a peer shows.
+pub(crate) const ADVICE_ON_LOCAL_KEY: &str =
+    "send mr->rkey to the peer and not mr->lkey: on some hardware both are the same number, and on others not";
+
+/// The region of this process whose `lkey` a peer shows.
+fn shown_as_remote(model: &Model, key: Key) -> Option<&Region> {
     if model.region_ever(key).is_some() || model.windows.contains_key(&key.value()) {
         return None;
     }
-    model.region_ever(Key::new(key.value().swap_bytes()))
+    model.region_ever(key.of_region())
 }
 
-/// What to do about a key that the program seems to have turned on the way.
-pub(crate) fn advice_on_turned(model: &Model, key: Key) -> Option<&'static str> {
+/// What is known of a key that a peer shows, and of the range that it asked for behind it.
+pub(crate) fn memory_for_peer(model: &Model, key: Key, address: u64, length: u64, now: u64) -> Vec<String> {
+    let mut seen = memory(model, key, address, length, now);
+    if let Some(found) = shown_as_remote(model, key) {
+        seen.insert(0, format!("{key} is the lkey of {}; the rkey of that region is {}", region(found), found.key));
+    }
+    seen
+}
+
+/// What to do about a key that a peer shows: one that the program seems to have turned on the way, or an `lkey`.
+pub(crate) fn advice_on_key(model: &Model, key: Key) -> Option<&'static str> {
+    if shown_as_remote(model, key).is_some() {
+        return Some(ADVICE_ON_LOCAL_KEY);
+    }
     let advice = "turn the key to network byte order where it is sent (htonl(mr->rkey)), and back where it is received \
                   (ntohl): its bytes arrive in reverse";
     turned(model, key).map(|_| advice)
@@ -122,7 +146,7 @@ pub(crate) fn rights(access: Access) -> String {
 /// What the process knows of a key and of the range that was asked for behind it.
 pub(crate) fn memory(model: &Model, key: Key, address: u64, length: u64, now: u64) -> Vec<String> {
     let mut seen = Vec::new();
-    match model.region_ever(key) {
+    match model.region_named(key) {
         Some(found) if found.gone_at.is_none() => {
             let request = format!("the request for [{address:#x}, +{length}) {}", lies(found, address, length));
             seen.push(format!("key {key} belongs to {}; {request}", region(found)));
@@ -146,10 +170,12 @@ pub(crate) fn memory(model: &Model, key: Key, address: u64, length: u64, now: u6
             seen.push(format!("nothing that this process has registered has, or had, key {key}"));
         }
     }
-    let holds =
-        |region: &&Region| region.key != key && region.address <= address && address - region.address < region.length;
+    let holds = |region: &&Region| {
+        !region.key.is_named_by(key) && region.address <= address && address - region.address < region.length
+    };
     if let Some(other) = model.regions_at(address, length.max(1)).find(holds) {
-        seen.push(format!("the address lies in {}, whose key is {}", region(other), other.key));
+        let (local, remote) = (other.key.local(), other.key);
+        seen.push(format!("the address lies in {}, whose lkey is {local} and whose rkey is {remote}", region(other)));
     }
     seen
 }

@@ -7,6 +7,7 @@
 //! - `completions`: completions
 //! - `processes`: processes, threads and lives of objects
 //! - `script`: small programs told as events
+//! - `waits`: waiting for what cannot come, UV-0916 to UV-0918
 
 mod completions;
 mod connections;
@@ -15,3 +16,4 @@ mod memory;
 mod posting;
 mod processes;
 mod script;
+mod waits;

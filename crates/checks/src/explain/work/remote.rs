@@ -43,6 +43,7 @@ pub(super) fn refused(rule: Number, failed: &Failed<'_>, code: NakCode, peer: Op
              queue, which must be of the XRC domain of its queue pair; 0 is what a request that is all zeros has"
                 .into()
         }
+        Some(PeerReason::Refused { cause: RefusalCause::LocalKey, .. }) => naming::ADVICE_ON_LOCAL_KEY.into(),
         _ => advice(rule, right),
     };
     let finding = failed.finding(rule, &happened, advice);
@@ -67,6 +68,7 @@ fn with_memory(mut finding: Finding, failed: &Failed<'_>, rule: Number) -> Findi
     let about_memory = [
         REMOTE_ACCESS,
         REMOTE_KEY_UNKNOWN,
+        REMOTE_LOCAL_KEY,
         REMOTE_OUT_OF_BOUNDS,
         REMOTE_OTHER_DOMAIN,
         REMOTE_REGION_FORBIDS,
@@ -75,8 +77,8 @@ fn with_memory(mut finding: Finding, failed: &Failed<'_>, rule: Number) -> Findi
         REMOTE_WINDOW,
     ];
     if let (true, Some((address, length, key))) = (about_memory.contains(&rule), failed.remote()) {
-        finding.evidence.extend(naming::memory(failed.model, key, address, length, failed.at));
-        if let Some(advice) = naming::advice_on_turned(failed.model, key) {
+        finding.evidence.extend(naming::memory_for_peer(failed.model, key, address, length, failed.at));
+        if let Some(advice) = naming::advice_on_key(failed.model, key) {
             finding.advice = advice.into();
         }
     }
