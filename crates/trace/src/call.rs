@@ -12,6 +12,10 @@ use wire::{Key, Qkey, Qpn, Srqn};
 
 use crate::text::Text;
 
+/// What memory of the library's holds that a program may not use any more, while a checker listens. A number of such bytes
+/// is the same in either byte order.
+pub const POISON: u8 = 0xdb;
+
 /// A value of a field, for sinks that write fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Value<'a> {
@@ -641,6 +645,13 @@ calls! {
     CmAck = "cm_ack" {
         /// Its name.
         event: &'static str,
+        /// The `rdma_cm_id`.
+        id: u64,
+    }
+    /// `rdma_connect` or `rdma_accept` was given private data, and a length of 0 for it.
+    CmEmptyData = "cm_empty_data" {
+        /// The function, as C has it.
+        function: &'static str,
         /// The `rdma_cm_id`.
         id: u64,
     }

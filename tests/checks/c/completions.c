@@ -735,6 +735,33 @@ static void end_what_did_not_begin(void)
 	poll_extended(false, true, true);
 }
 
+/* UV-0424: three completions wait, and one or all are polled before the program waits for an event. */
+static void poll_before_waiting(int room)
+{
+	struct woken w = open_woken();
+	struct ibv_wc wc[4];
+
+	messages(&w, 3, 0);
+	/* The last is there as well. */
+	sleep_millis(100);
+	arm(w.received);
+	NEED(ibv_poll_cq(w.received, room, wc) >= 1);
+	get_event(&w, w.received);
+	ibv_ack_cq_events(w.received, 1);
+	poll_many(w.received, room == 1 ? 2 : 0);
+	close_woken(&w);
+}
+
+static void leave_some_and_wait(void)
+{
+	poll_before_waiting(1);
+}
+
+static void leave_none_and_wait(void)
+{
+	poll_before_waiting(4);
+}
+
 CASES({"UV-0401", let_overflow, have_room}, {"UV-0402", too_small, large_enough},
       {"UV-0403", poll_the_wrong_queue, poll_the_right_queue}, {"UV-0404", arm_after_the_last_poll, poll_after_arming},
       {"UV-0405", wait_without_arming, wait_armed}, {"UV-0406", arm_again_and_again, arm_once_for_each_event},
@@ -746,4 +773,4 @@ CASES({"UV-0401", let_overflow, have_room}, {"UV-0402", too_small, large_enough}
       {"UV-0417", signal_all, signal_the_last}, {"UV-0418", poll_one_by_one, poll_many_at_once},
       {"UV-0419", poll_without_room, poll_with_room}, {"UV-0420", counts_on_rounding, asks_for_all},
       {"UV-0421", read_unasked, read_asked}, {"UV-0422", leave_poll_open, end_polls},
-      {"UV-0423", end_what_did_not_begin, end_polls})
+      {"UV-0423", end_what_did_not_begin, end_polls}, {"UV-0424", leave_some_and_wait, leave_none_and_wait})

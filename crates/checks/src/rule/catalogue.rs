@@ -149,6 +149,7 @@ rules! {
         READ_UNASKED = 421 Error "a field of a completion is read that wc_flags did not ask for";
         POLL_NOT_ENDED = 422 Error "a poll is begun before the last one was ended";
         END_WITHOUT_START = 423 Error "a poll is ended that has not begun";
+        PARTLY_POLLED = 424 Warning "the program waits for an event while completions of the one before are left";
     }
 
     connections {
@@ -235,6 +236,8 @@ rules! {
         SENDS_BEFORE_ESTABLISHED = 718 Warning "work is posted before RDMA_CM_EVENT_ESTABLISHED was taken";
         CHANNEL_DESTROYED_EARLY = 719 Error "an event channel is destroyed while ids report to it";
         NO_QUEUE_PAIR = 720 Error "a connection is asked for or accepted without a queue pair";
+        USED_AFTER_ACK = 721 Error "private data of an event is used after the event was acknowledged";
+        EMPTY_PRIVATE_DATA = 722 Note "private data is given with a length of 0";
     }
 
     calls {

@@ -438,3 +438,27 @@ fn what_an_extended_queue_was_not_made_for_is_told() {
     script.call(Call::PollOutOfOrder { cq: CQ, function: "ibv_end_poll" });
     script.shows(423, &["CQ 4", "ENOENT"]);
 }
+
+#[test]
+fn completions_that_are_left_while_the_program_waits_are_told() {
+    let polls = |room: u32, times: u32| {
+        let mut script = with_channel();
+        for wr_id in 0..4 {
+            script.received(QP, wr_id, 8);
+        }
+        arm(&mut script, WOKEN);
+        for _ in 0..times {
+            script.call(Call::Poll { cq: WOKEN, room, got: room.min(4) });
+        }
+        wait(&mut script);
+        script
+    };
+    polls(1, 1).shows(424, &["CQ 10", "3 completions are left"]).keeps(404);
+    polls(2, 2).keeps(424);
+    polls(8, 1).keeps(424);
+    // One that came after the queue was armed raises the event.
+    let mut script = with_channel();
+    script.received(QP, 0, 8).received(QP, 1, 8);
+    arm(&mut script, WOKEN).received(QP, 2, 8).polls(WOKEN, 0);
+    wait(&mut script).keeps(424);
+}
