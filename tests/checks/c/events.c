@@ -517,19 +517,32 @@ static void nobody_begins(void)
 	close_bench(&b);
 }
 
-/* UV-0948: every packet is lost, as on the way to a host that is not there. */
+/* UV-0948: the server is a process that is stopped, and as silent as a host that is not there. */
 static void nobody_answers(void)
 {
 	struct rdma_conn_param parameters = usual_parameters();
 	struct rdma_event_channel *channel;
 	struct rdma_cm_id *id;
+	uint16_t port;
+	int up[2], status;
+	pid_t child;
 
-	setenv("UBIVERBS_LINK", "udp", 1);
-	setenv("UBIVERBS_FAULTS", "drop=100%,seed=7", 1);
+	NEED(!pipe(up));
+	child = fork();
+	NEED(child >= 0);
+	if (child == 0) {
+		listening(rdma_create_event_channel(), &port);
+		NEED(write(up[1], &port, 2) == 2);
+		raise(SIGSTOP);
+		_exit(0);
+	}
+	NEED(read(up[0], &port, 2) == 2);
+	NEED(waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status));
 	channel = rdma_create_event_channel();
-	id = resolved(channel, htons(7471));
+	id = resolved(channel, port);
 	NEED(!rdma_connect(id, &parameters));
 	sleep_millis(ANSWER_MILLIS);
+	NEED(!kill(child, SIGKILL) && waitpid(child, NULL, 0) == child);
 	close_id(id);
 	rdma_destroy_event_channel(channel);
 }
