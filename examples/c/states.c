@@ -1,6 +1,6 @@
 /* The states of a queue pair: each step of its life, what it may do there, and the steps that are refused.
  *
- *   RESET -> INIT -> RTR -> RTS -> SQD -> RTS -> ERR -> RESET
+ *   RESET -> INIT -> RTR -> RTS -> SQD -> RTS -> ERR -> RESET        and with datagrams RTS -> SQE -> RTS
  */
 #include <errno.h>
 #include "ends.h"
@@ -38,6 +38,36 @@ static void refused(const char *what, int code)
 {
 	NEED(code == EINVAL);
 	printf("       refused: %s (%s)\n", what, strerror(code));
+}
+
+/* A send that fails on an unreliable queue pair stops its send queue alone: a datagram reaches for no memory. */
+static void stop_the_send_queue(struct ibv_pd *pd, struct ibv_cq *cq, struct ibv_mr *mr)
+{
+	struct ibv_qp *qp = create_qp(pd, cq, IBV_QPT_UD);
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = 0x11111111};
+	struct ibv_sge sge = {(uintptr_t)memory, 64, mr->lkey};
+	struct ibv_send_wr write = {
+		.wr_id = 5, .opcode = IBV_WR_RDMA_WRITE, .send_flags = IBV_SEND_SIGNALED, .sg_list = &sge, .num_sge = 1,
+		.wr.rdma = {.remote_addr = (uintptr_t)memory, .rkey = mr->rkey},
+	}, *bad;
+
+	NEED(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY) == 0);
+	NEED(to_state(qp, IBV_QPS_RTR) == 0);
+	attr.qp_state = IBV_QPS_RTS;
+	NEED(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN) == 0);
+
+	NEED(ibv_post_send(qp, &write, &bad) == 0);
+	struct ibv_wc wc = next_completion(cq);
+	NEED(wc.status == IBV_WC_LOC_QP_OP_ERR && state_of(qp) == IBV_QPS_SQE);
+	printf("SQE    a WRITE on a UD queue pair completed with: %s\n", ibv_wc_status_str(wc.status));
+	NEED(post_receive(qp, 6, memory, 64, mr->lkey) == 0);
+	NEED(ibv_post_send(qp, &write, &bad) == 0);
+	wc = next_completion(cq);
+	NEED(wc.status == IBV_WC_WR_FLUSH_ERR);
+	printf("SQE    ibv_post_recv: taken            ibv_post_send: taken, and flushed at once\n");
+	NEED(to_state(qp, IBV_QPS_RTS) == 0);
+	printf("RTS    and it sends again\n");
+	ibv_destroy_qp(qp);
 }
 
 int main(void)
@@ -97,6 +127,7 @@ int main(void)
 	NEED(to_state(qp, IBV_QPS_RESET) == 0);
 	NEED(state_of(qp) == IBV_QPS_RESET);
 	printf("RESET  and it can begin anew\n");
+	stop_the_send_queue(pd, cq, mr);
 
 	ibv_destroy_qp(qp);
 	ibv_destroy_qp(peer);

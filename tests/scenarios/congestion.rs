@@ -252,7 +252,7 @@ fn a_window_belongs_to_a_destination_and_all_its_queue_pairs() {
     for index in 0..3 {
         crowd.write_all(index);
     }
-    let full = |sim: &Sim| window(sim, a, b).size() == STOCK_BUFFER && window(sim, a, c).size() == STOCK_BUFFER;
+    let full = |sim: &Sim| window(sim, a, b).cwnd() == STOCK_BUFFER && window(sim, a, c).cwnd() == STOCK_BUFFER;
     assert!(crowd.sim.run_until(1_000_000, |sim| full(sim)));
     // One queue pair loses a packet: the other that goes there sends less too, the third does not care.
     let peer = crowd.sim.attributes(crowd.members[0].0).dest_qpn;
@@ -260,9 +260,9 @@ fn a_window_belongs_to_a_destination_and_all_its_queue_pairs() {
         move |packet| packet.headers.bth.dest_qpn == peer && packet.headers.bth.opcode == Opcode::RcWriteMiddle,
         Fate::Drop,
     ));
-    assert!(crowd.sim.run_until(200_000, |sim| window(sim, a, b).size() < STOCK_BUFFER));
-    assert_eq!(window(&crowd.sim, a, b).size(), STOCK_BUFFER / 10 * 7);
-    assert_eq!(window(&crowd.sim, a, c).size(), STOCK_BUFFER);
+    assert!(crowd.sim.run_until(200_000, |sim| window(sim, a, b).cwnd() < STOCK_BUFFER));
+    assert_eq!(window(&crowd.sim, a, b).cwnd(), STOCK_BUFFER / 10 * 7);
+    assert_eq!(window(&crowd.sim, a, c).cwnd(), STOCK_BUFFER);
     crowd.sim.run_until_idle();
     for index in 0..3 {
         assert_eq!(crowd.completion(index).status, Status::Success);
@@ -281,13 +281,13 @@ fn a_rate_belongs_to_a_queue_pair() {
         crowd.sim.run_for(50_000);
     }
     assert_eq!((crowd.sim.congested_rate(first), crowd.sim.congested_rate(second)), (Some(1_562_500_000), None));
-    let window_before = window(&crowd.sim, a, b).size();
+    let window_before = window(&crowd.sim, a, b).cwnd();
     crowd.write_all(0);
     crowd.write_all(1);
     // The first has little more than a sixth of the wire to begin with, and the second takes the rest.
     let done = |sim: &Sim| sim.completion_count(second) == 1;
     assert!(crowd.sim.run_until(3_000_000, |sim| done(sim)) && crowd.sim.completion_count(first) == 0);
-    assert!(window(&crowd.sim, a, b).size() >= window_before, "the window is not concerned");
+    assert!(window(&crowd.sim, a, b).cwnd() >= window_before, "the window is not concerned");
     crowd.sim.run_until_idle();
     for index in 0..2 {
         assert_eq!(crowd.completion(index).status, Status::Success);
@@ -308,7 +308,7 @@ fn never_more_is_under_way_than_the_receiver_holds() {
         let mut most = 0;
         while crowd.sim.run_one() {
             let window = window(&crowd.sim, a, b);
-            assert!(window.in_flight() <= STOCK_BUFFER && window.size() <= STOCK_BUFFER);
+            assert!(window.in_flight() <= STOCK_BUFFER && window.cwnd() <= STOCK_BUFFER);
             most = most.max(window.in_flight());
         }
         assert!(most > STOCK_BUFFER - 2 * packet_cost(mtu.bytes()), "{most} bytes at most, {mtu:?}");
@@ -550,7 +550,7 @@ fn a_silent_peer_gets_nothing_kept_for_it() {
         }
         assert_all_returned(&crowd.sim, &[a, b]);
         let minimum = WindowConfig::default().minimum;
-        assert_eq!(window(&crowd.sim, a, if read { a } else { b }).size(), minimum, "silence is the strongest sign");
+        assert_eq!(window(&crowd.sim, a, if read { a } else { b }).cwnd(), minimum, "silence is the strongest sign");
     }
 }
 
@@ -559,7 +559,7 @@ fn loss_shrinks_the_window_and_it_recovers() {
     let mut pair = pair(WIRE, Family::V4, 8 * MIB);
     pair.sim.post(pair.a, &Work::write(pair.far.remote(0)).sge(pair.near.whole())).unwrap();
     let (alice, bob) = (pair.alice, pair.bob);
-    let size = move |sim: &Sim| window(sim, alice, bob).size();
+    let size = move |sim: &Sim| window(sim, alice, bob).cwnd();
     assert!(pair.sim.run_until(1_000_000, |sim| size(sim) == STOCK_BUFFER));
     pair.sim.script(once(|packet| packet.headers.bth.opcode == Opcode::RcWriteMiddle, Fate::Drop));
     assert!(pair.sim.run_until(200_000, |sim| size(sim) < STOCK_BUFFER));

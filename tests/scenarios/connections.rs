@@ -485,8 +485,8 @@ fn a_connection_whose_process_died_is_buried_by_another() {
         local_qpn: request.local_qpn,
         remote_qpn: reply.local_qpn,
     };
-    world.call(A, |manager, now| manager.bury(now, orphan));
-    assert!(world.hosts[A].manager.bury(world.now, orphan).is_err(), "once is enough");
+    world.call(A, |manager, now| manager.disconnect_orphan(now, orphan));
+    assert!(world.hosts[A].manager.disconnect_orphan(world.now, orphan).is_err(), "once is enough");
     world.run_for(Duration::from_millis(10));
     world.censored.clear();
     world.run_until_quiet();

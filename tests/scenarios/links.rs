@@ -13,7 +13,7 @@ use transport::congestion::{Window, WindowConfig};
 use transport::{
     Access, AddressVector, Atomic, Bind, Capabilities, Completion, CompletionKind, Data, Inbound, Kind, Limits, Modify,
     Operation, Port, ProtectionDomain, QueuePair, QueuePairConfig, Range, ReceiveWork, Refusal, Remote, SendFlags,
-    SendRequest, Sge, State, Status, Subject, Taken, Time, Toward, Train,
+    SendRequest, Sge, State, Status, Subject, TakenReceive, Time, Toward, Train,
 };
 use wire::{Feth, Gid, Headers, Icrc, IpHeader, Key, Msn, Mtu, Opcode, Packet, Pkey, Psn, Qpn, Srqn, UdpHeader};
 
@@ -88,8 +88,8 @@ impl Port for Counting {
     fn bind(&mut self, _: Subject, _: &Bind) -> Result<(), Refusal> {
         unreachable!("nobody binds")
     }
-    fn take_receive(&mut self, _: Qpn, _: Srqn, _: &mut ReceiveWork) -> Taken {
-        Taken::Unknown
+    fn take_receive(&mut self, _: Qpn, _: Srqn, _: &mut ReceiveWork) -> TakenReceive {
+        TakenReceive::Unknown
     }
     fn shared_domain(&mut self, _: Qpn, _: Srqn) -> Option<ProtectionDomain> {
         None

@@ -2,7 +2,7 @@
 //! programs on both sides against a model of TCP, which is two queues of bytes and two ends.
 #![allow(missing_docs)]
 
-use rsocket::{ControlWork, Local, Place, Run, Shutdown, Sizes, Span, Stream, Target, Transfer};
+use rsocket::{ControlWork, Local, Run, Shutdown, Sizes, Span, Stream, Target, Transfer, TransferMemory};
 use sim::{ConnectOptions, HostConfig, LinkConfig, QpId, QpSpec, Region, Rng, SEED_VARIABLE, Sim, Work};
 use transport::{Access, Capabilities, Queue, Remote, Status};
 
@@ -96,8 +96,8 @@ impl End {
             let transfer = Transfer { length, remote, place };
             let (wr_id, immediate) = (transfer.wr_id(), Some(transfer.immediate()));
             match place {
-                Place::Inline => self.post(sim, wr_id, remote, immediate, |work| work.inline(piece)),
-                Place::Buffer(runs) => {
+                TransferMemory::Inline => self.post(sim, wr_id, remote, immediate, |work| work.inline(piece)),
+                TransferMemory::Buffer(runs) => {
                     let (mut sges, mut at) = (Vec::new(), 0);
                     for Run { offset, length } in runs.into_iter().filter(|run| run.length > 0) {
                         let room = &mut sim.bytes_mut(&self.send)[offset as usize..(offset + length) as usize];

@@ -6,8 +6,7 @@ use sim::script::{nth, once};
 use sim::{Fate, LinkConfig, LinkKind, QpSpec, Rng, Work};
 use trace::DropReason;
 use transport::{
-    Access, AsyncEvent, Completion, CompletionKind, Failure, Modify, PostError, ProtectionDomain, Queue, Remote, State,
-    Status,
+    Access, AsyncEvent, Completion, CompletionKind, Failure, Modify, ProtectionDomain, Queue, Remote, State, Status,
 };
 use wire::{Headers, Key, Mtu, Opcode, Operation, Placement, Psn, Reth};
 
@@ -382,23 +381,26 @@ fn a_queue_pair_that_does_not_grant_writes_gets_none() {
 }
 
 #[test]
-fn what_needs_an_answer_is_refused_when_it_is_posted() {
+fn what_needs_an_answer_stops_the_send_queue() {
     let mut pair = uc(&Setting::default());
     let (remote, sge) = (pair.far.remote(0), pair.near.sge(0, 8));
     let cases = [
-        (Work::read(remote).sge(sge), "RDMA_READ"),
-        (Work::compare_swap(remote, 0, 1).sge(sge), "ATOMIC_CMP_AND_SWP"),
-        (Work::fetch_add(remote, 1).sge(sge), "ATOMIC_FETCH_AND_ADD"),
-        (Work::atomic_write(remote).sge(sge), "ATOMIC_WRITE"),
-        (Work::flush(remote, 8, Placement::GLOBAL), "FLUSH"),
-        (Work::send_invalidate(pair.far.key), "SEND_WITH_INV"),
+        Work::read(remote).sge(sge),
+        Work::compare_swap(remote, 0, 1).sge(sge),
+        Work::fetch_add(remote, 1).sge(sge),
+        Work::atomic_write(remote).sge(sge),
+        Work::flush(remote, 8, Placement::GLOBAL),
+        Work::send_invalidate(pair.far.key),
     ];
-    for (work, operation) in cases {
-        let refused = PostError::NotSupported { transport: "UC", operation };
-        assert_eq!(pair.sim.post(pair.a, &work), Err(refused));
+    let back = Modify { state: Some(State::ReadyToSend), ..Modify::default() };
+    for work in cases {
+        pair.sim.post(pair.a, &work).unwrap();
+        pair.sim.run_until_idle();
+        let statuses: Vec<_> = pair.sim.completions(pair.a).iter().map(|completion| completion.status).collect();
+        assert_eq!(statuses, [Status::LocalQpOperation]);
+        assert_eq!(pair.sim.state(pair.a), State::SendQueueError);
+        pair.sim.modify(pair.a, &back).unwrap();
     }
-    pair.sim.run_until_idle();
-    assert_eq!(pair.sim.completions(pair.a), []);
     assert_eq!(pair.sim.counters().sent, 0);
     still_works(&mut pair);
 }

@@ -584,7 +584,7 @@ fn a_datagram_queue_pair_needs_a_key_and_no_peer() {
 }
 
 #[test]
-fn what_needs_a_connection_is_refused_when_it_is_posted() {
+fn what_needs_a_connection_stops_the_send_queue() {
     let mut mail = Mail::new(&Setting::default());
     let (remote, sge) = (mail.far.remote(0), mail.near.sge(0, 8));
     let bind = transport::Bind {
@@ -596,18 +596,33 @@ fn what_needs_a_connection_is_refused_when_it_is_posted() {
         access: Access::REMOTE_READ,
     };
     let cases = [
-        (Work::write(remote).sge(sge), "RDMA_WRITE"),
-        (Work::write(remote).sge(sge).immediate(1), "RDMA_WRITE_WITH_IMM"),
-        (Work::read(remote).sge(sge), "RDMA_READ"),
-        (Work::compare_swap(remote, 0, 1).sge(sge), "ATOMIC_CMP_AND_SWP"),
-        (Work::fetch_add(remote, 1).sge(sge), "ATOMIC_FETCH_AND_ADD"),
-        (Work::atomic_write(remote).sge(sge), "ATOMIC_WRITE"),
-        (Work::flush(remote, 8, Placement::GLOBAL), "FLUSH"),
-        (Work::send_invalidate(mail.far.key), "SEND_WITH_INV"),
-        (Work::local_invalidate(mail.near.key), "LOCAL_INV"),
-        (Work::bind(bind), "BIND_MW"),
+        Work::write(remote).sge(sge),
+        Work::write(remote).sge(sge).immediate(1),
+        Work::read(remote).sge(sge),
+        Work::compare_swap(remote, 0, 1).sge(sge),
+        Work::fetch_add(remote, 1).sge(sge),
+        Work::atomic_write(remote).sge(sge),
+        Work::flush(remote, 8, Placement::GLOBAL),
+        Work::send_invalidate(mail.far.key),
     ];
-    for (work, operation) in cases {
+    let back = Modify { state: Some(State::ReadyToSend), ..Modify::default() };
+    for work in cases {
+        // In the place of the peer's memory a request of C's has an address handle: there may be a target, or none.
+        for work in [work.clone(), work.to(mail.target())] {
+            mail.receive(1);
+            mail.sim.post(mail.a, &mail.send(8).id(1)).unwrap();
+            mail.sim.post(mail.a, &work.id(2)).unwrap();
+            mail.sim.post(mail.a, &mail.send(8).id(3)).unwrap();
+            assert_eq!(mail.sim.state(mail.a), State::SendQueueError);
+            mail.sim.run_until_idle();
+            let ends: Vec<_> = mail.sim.completions(mail.a).iter().map(|c| (c.wr_id, c.status)).collect();
+            let flushed = Status::WorkRequestFlushed;
+            assert_eq!(ends, [(1, Status::Success), (2, Status::LocalQpOperation), (3, flushed)]);
+            assert_eq!(mail.one(mail.b).bytes, 48, "only what came before was sent");
+            mail.sim.modify(mail.a, &back).unwrap();
+        }
+    }
+    for (work, operation) in [(Work::local_invalidate(mail.near.key), "LOCAL_INV"), (Work::bind(bind), "BIND_MW")] {
         let refused = PostError::NotSupported { transport: "UD", operation };
         assert_eq!(mail.sim.post(mail.a, &work.to(mail.target())), Err(refused));
     }

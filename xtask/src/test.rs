@@ -470,7 +470,10 @@ fn tests(root: &Path, options: &Options) -> Result<Outcome, String> {
         variables.push((MODEL_PROGRAMS, programs.to_string().into()));
     }
     let mut all = executables::built(root)?;
-    all.retain(|executable| !options.quick || executable.is_quick());
+    if options.quick {
+        all.retain(executables::Executable::is_quick);
+        all.iter_mut().for_each(executables::Executable::leave_out_slow_tests);
+    }
     executables::run(&all, &variables)
 }
 

@@ -46,7 +46,7 @@ impl fmt::Display for EmptyEntry<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let EmptyEntry(device, index) = self;
         write!(f, "grh.sgid_index is {index}, an empty entry of the GID table of {}; it has GIDs at", device.name())?;
-        for index in (0..hca::device::GIDS as u8).filter(|index| device.port().gid(*index).is_some()) {
+        for index in (0..hca::device::GID_TABLE_LEN as u8).filter(|index| device.port().gid(*index).is_some()) {
             write!(f, " {index}")?;
         }
         Ok(())

@@ -47,8 +47,8 @@ pub(crate) fn unreported(call: &'static str, f: impl FnOnce() -> Result<(), Errn
     let _ = caught(call, f);
 }
 
-/// The same for calls that are made for every message, without the shield against cancellation, which costs two locked
-/// instructions: what they call that is rare has a shield of its own.
+/// Like [`status`](super::status), for calls that are made for every message, without the shield against cancellation,
+/// which costs two locked instructions: what they call that is rare has a shield of its own.
 pub(crate) mod data_path {
     use super::{Errno, NO_STACK, c_int, caught_unshielded, report, stack};
 
@@ -123,7 +123,7 @@ fn has_no_diagnostics() -> bool {
 /// that a cancelled thread is unwound through.
 #[inline(never)]
 pub(crate) fn caught<T>(call: &'static str, f: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
-    if !stack::has(stack::CALL) {
+    if !stack::has(stack::CALL_STACK_BYTES) {
         return Err(NO_STACK);
     }
     let _shield = Shield::up();
@@ -169,8 +169,8 @@ fn panicked(call: &'static str) -> Errno {
     Errno(libc::EIO)
 }
 
-/// Logs a failure, and tells the trace, if the environment asks for it. That a queue or a table entry is empty, or would
-/// block, is none, and has no reason. Of a call that the library itself made the program's call tells.
+/// Logs a failure, and tells the trace, if the environment asks for it. That a queue or a table entry is empty, or
+/// would block, is none, and has no reason. Of a call that the library itself made the program's call tells.
 #[cold]
 fn log_failure(call: &'static str, Errno(code): Errno) -> Errno {
     if log::is_inside() {

@@ -43,7 +43,7 @@ impl fmt::Debug for CompletionQueue {
 
 /// A completion with its moment.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
+pub(crate) struct QueuedCompletion {
     pub completion: Completion,
     pub at: u64,
 }
@@ -51,7 +51,7 @@ pub(crate) struct Entry {
 /// Where a program that reads completions one by one is.
 #[derive(Debug, Default)]
 pub struct Cursor {
-    pub(crate) current: Option<Entry>,
+    pub(crate) current: Option<QueuedCompletion>,
     /// Its time by the system's clock, once the program has asked.
     pub(crate) current_time: Option<u64>,
     pub(crate) wall_clock: WallClock,

@@ -3,7 +3,7 @@
 use crate::boundary::data_path::{status, value};
 use crate::boundary::object;
 use crate::completion_queue::{
-    CompletionQueue, CompletionQueueSpec, Cursor, Entry, flags, immediate, opcode, service_level, tag_info,
+    CompletionQueue, CompletionQueueSpec, Cursor, QueuedCompletion, flags, immediate, opcode, service_level, tag_info,
     vendor_error,
 };
 use crate::context::Context;
@@ -138,7 +138,7 @@ mod unasked {
 unsafe fn advance(cq: Handle<'_, ibv_cq_ex>) -> Result<(), Errno> {
     let queue = CompletionQueue::of(cq.plain())?;
     let mut next = None;
-    queue.opened.nic.poll(&queue.cq, 1, |completion, at| next = Some(Entry { completion: *completion, at }));
+    queue.opened.nic.poll(&queue.cq, 1, |completion, at| next = Some(QueuedCompletion { completion: *completion, at }));
     let Some(entry) = next else {
         return Err(Errno(if queue.cq.has_overflowed() { libc::EOVERFLOW } else { libc::ENOENT }));
     };
@@ -202,7 +202,7 @@ fn out_of_order(queue: &CompletionQueue, function: &'static str) {
 }
 
 /// Something of the completion the program is at; nothing where it is at none.
-fn read<T: Default>(cq: Handle<'_, ibv_cq_ex>, f: impl FnOnce(&Entry) -> T) -> T {
+fn read<T: Default>(cq: Handle<'_, ibv_cq_ex>, f: impl FnOnce(&QueuedCompletion) -> T) -> T {
     let Ok(queue) = CompletionQueue::of(cq.plain()) else { return T::default() };
     // SAFETY: a program reads a completion in the thread that called `ibv_start_poll`, which holds the lock.
     match unsafe { queue.cursor.get_locked() }.current {

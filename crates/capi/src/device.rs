@@ -41,7 +41,7 @@ unsafe impl Send for Device {}
 unsafe impl Sync for Device {}
 
 /// Every device that was ever listed. They stay: programs keep pointers to devices after they have freed the list.
-static KNOWN: PerProcess<Vec<&'static Device>> = PerProcess::new();
+static KNOWN_DEVICES: PerProcess<Vec<&'static Device>> = PerProcess::new();
 
 impl Device {
     /// The device behind a pointer from C. Unlike other objects it may be a parent's: a child opens it anew.
@@ -57,7 +57,7 @@ impl Device {
 
     /// The one entry for a device of the NIC, made when it is first seen.
     pub(crate) fn known(device: &Arc<hca::Device>) -> &'static Device {
-        let mut known = KNOWN.lock();
+        let mut known = KNOWN_DEVICES.lock();
         let same = |entry: &&&'static Device| {
             Arc::ptr_eq(&entry.device, device)
                 // After a fork the child's NIC has devices of its own, and the same names.

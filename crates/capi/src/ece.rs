@@ -10,20 +10,20 @@
 use crate::boundary::status;
 use crate::errno::Errno;
 use crate::object::Object;
-use crate::query::VENDOR;
+use crate::query::VENDOR_NUMBER;
 use crate::queue_pair::QueuePair;
 use abi::{Handle, InOut, Out, ibv_ece, ibv_qp};
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 use transport::Kind;
 
-const FLUSH: u32 = 1 << 0;
+const FLUSH_OPTION: u32 = 1 << 0;
 const ATOMIC_WRITE: u32 = 1 << 1;
 
 /// What a queue pair of this kind can do.
 pub(crate) fn possible(kind: Kind) -> u32 {
     match kind {
-        Kind::ReliableConnected | Kind::XrcInitiator | Kind::XrcTarget => FLUSH | ATOMIC_WRITE,
+        Kind::ReliableConnected | Kind::XrcInitiator | Kind::XrcTarget => FLUSH_OPTION | ATOMIC_WRITE,
         _ => 0,
     }
 }
@@ -40,7 +40,7 @@ pub extern "C" fn ibv_set_ece(qp: Handle<'_, ibv_qp>, ece: InOut<'_, ibv_ece>) -
         if ece.comp_mask != 0 {
             return Err(Errno::invalid("comp_mask has bits that are not known"));
         }
-        if ece.vendor_id != VENDOR {
+        if ece.vendor_id != VENDOR_NUMBER {
             return Err(Errno::invalid("options of another vendor"));
         }
         ece.options &= possible(pair.qp.kind());
@@ -54,6 +54,6 @@ pub extern "C" fn ibv_set_ece(qp: Handle<'_, ibv_qp>, ece: InOut<'_, ibv_ece>) -
 pub extern "C" fn ibv_query_ece(qp: Handle<'_, ibv_qp>, mut ece: Out<'_, ibv_ece>) -> c_int {
     status("ibv_query_ece", || {
         let options = QueuePair::of(qp)?.ece.load(Ordering::Relaxed);
-        ece.write(ibv_ece { vendor_id: VENDOR, options, comp_mask: 0 }).ok_or_else(Errno::null)
+        ece.write(ibv_ece { vendor_id: VENDOR_NUMBER, options, comp_mask: 0 }).ok_or_else(Errno::null)
     })
 }

@@ -14,7 +14,7 @@ use std::ptr::null_mut;
 use std::slice;
 use std::sync::Arc;
 use transport::Kind;
-use wire::flow::{Action, Part, RuleKind, SpecError};
+use wire::flow::{Action, FlowPart, RuleKind, SpecError};
 
 /// The most specifications of a flow, as kernels have it.
 const MAX_SPECS: u8 = 10;
@@ -23,7 +23,7 @@ const MAX_SPECS: u8 = 10;
 const SPEC_HEADER: usize = 8;
 
 /// The one port.
-const PORT: u8 = 1;
+const ONLY_PORT: u8 = 1;
 
 /// A flow.
 #[repr(C)]
@@ -64,7 +64,7 @@ impl From<SpecError> for Errno {
 ///
 /// # Safety
 /// Behind `attributes` are as many specifications as it says, each as long as it says.
-unsafe fn parts(attributes: *const ibv_flow_attr, count: u8) -> Result<Vec<Part>, Errno> {
+unsafe fn parts(attributes: *const ibv_flow_attr, count: u8) -> Result<Vec<FlowPart>, Errno> {
     let mut next: *const u8 = attributes.wrapping_add(1).cast();
     let mut parts = Vec::new();
     for _ in 0..count {
@@ -75,7 +75,7 @@ unsafe fn parts(attributes: *const ibv_flow_attr, count: u8) -> Result<Vec<Part>
             return Err(Errno::invalid("a flow specification says that it is shorter than its header"));
         }
         // SAFETY: it is as long as it says.
-        parts.push(Part::parse(unsafe { slice::from_raw_parts(next, size) })?);
+        parts.push(FlowPart::parse(unsafe { slice::from_raw_parts(next, size) })?);
         next = next.wrapping_add(size);
     }
     Ok(parts)
@@ -90,7 +90,7 @@ fn kind_of(pair: &QueuePair, attributes: &ibv_flow_attr) -> Result<RuleKind, Err
         Kind::UnreliableDatagram => return Err(Errno::unsupported("flows of datagram queue pairs are not offered")),
         _ => return Err(Errno::invalid("only raw packet queue pairs have flows")),
     }
-    if attributes.comp_mask != 0 || attributes.port != PORT {
+    if attributes.comp_mask != 0 || attributes.port != ONLY_PORT {
         return Err(Errno::invalid("comp_mask is not 0, or port is not 1"));
     }
     if attributes.num_of_specs > MAX_SPECS {
@@ -121,16 +121,16 @@ pub(crate) extern "C" fn create_flow(qp: Handle<'_, ibv_qp>, attributes: In<'_, 
         let mut counters: *mut ibv_counters = null_mut();
         for part in parts {
             match part {
-                Part::Match(condition) => matches.push(condition),
-                Part::Action(Action::Tag(value)) if tag.is_none() => tag = Some(value),
-                Part::Action(Action::Drop) if !drops => drops = true,
-                Part::Action(Action::Count(address)) if counters.is_null() => {
+                FlowPart::Match(condition) => matches.push(condition),
+                FlowPart::Action(Action::Tag(value)) if tag.is_none() => tag = Some(value),
+                FlowPart::Action(Action::Drop) if !drops => drops = true,
+                FlowPart::Action(Action::Count(address)) if counters.is_null() => {
                     counters = address as *mut ibv_counters;
                     if counters.is_null() {
                         return Err(Errno::null());
                     }
                 }
-                Part::Action(_) => return Err(Errno::invalid("a flow has each action once at most")),
+                FlowPart::Action(_) => return Err(Errno::invalid("a flow has each action once at most")),
             }
         }
         if drops && tag.is_some() {

@@ -11,7 +11,7 @@ pub(crate) fn is_on() -> bool {
     static ON: PerProcess<bool> = PerProcess::new();
     *ON.get_or_make(|| {
         // Where events are asked for as JSON, a line of text would be in the way.
-        let asked = environment::variable(environment::LOG).map(|text| Log::of(&text));
+        let asked = environment::variable(environment::LOG_VARIABLE).map(|text| Log::of(&text));
         matches!(asked, Some(Log::Errors | Log::Events))
     })
 }

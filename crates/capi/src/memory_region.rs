@@ -55,7 +55,7 @@ impl fmt::Debug for MemoryRegion {
 }
 
 /// Regions that can be imported: their domain and length, by their handle, which is their key.
-static REGIONS: PerProcess<HashMap<u32, (u32, usize)>> = PerProcess::new();
+static IMPORTABLE_REGIONS: PerProcess<HashMap<u32, (u32, usize)>> = PerProcess::new();
 
 // SAFETY: `base` is the first field of a `repr(C)` structure, and C gets boxed ones only.
 unsafe impl Object for MemoryRegion {
@@ -77,7 +77,7 @@ impl MemoryRegion {
         MemoryRegion::make_with(pd, key, addr, length, Needs::default())
     }
 
-    /// The same for a region that needs more than its memory.
+    /// Hands C the key of a region that needs more than its memory.
     pub(crate) fn make_with(
         pd: Handle<'_, ibv_pd>,
         key: Key,
@@ -90,7 +90,7 @@ impl MemoryRegion {
         if let Some(handle) = needs.dma_handle() {
             handle.users.join();
         }
-        REGIONS.lock().insert(key.value(), (domain.domain.0, length));
+        IMPORTABLE_REGIONS.lock().insert(key.value(), (domain.domain.0, length));
         let base = c_region(pd, key, addr, length)?;
         Ok(MemoryRegion::boxed(domain, base, key, false, needs))
     }
@@ -181,8 +181,8 @@ pub unsafe extern "C" fn ibv_reg_mr_iova(
     })
 }
 
-/// The same, with rights that a device may not know. The header sends every registration here whose rights it cannot
-/// see at compile time.
+/// Registers memory like `ibv_reg_mr_iova`, with rights that a device may not know. The header sends every registration
+/// here whose rights it cannot see at compile time.
 ///
 /// # Safety
 /// The memory stays mapped until the region is deregistered.
@@ -273,7 +273,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
         // SAFETY: the domain of the region, which is a user of it.
         let domain = Pd::of(unsafe { Handle::new(field!(region.base, pd)) })?;
         let entry = (domain.domain.0, field!(region.base, length));
-        REGIONS.lock().insert(region.key.value(), entry);
+        IMPORTABLE_REGIONS.lock().insert(region.key.value(), entry);
         Ok(0)
     });
     if done == 0 { 0 } else { refused }
@@ -288,7 +288,7 @@ pub extern "C" fn ibv_dereg_mr(mr: Owned<'_, ibv_mr>) -> c_int {
             return Err(Errno::INVALID);
         }
         region.opened.nic.deregister(region.key)?;
-        REGIONS.lock().remove(&region.key.value());
+        IMPORTABLE_REGIONS.lock().remove(&region.key.value());
         if let Some(handle) = region.needs.dma_handle() {
             handle.users.leave();
         }
@@ -304,7 +304,7 @@ pub extern "C" fn ibv_dereg_mr(mr: Owned<'_, ibv_mr>) -> c_int {
 pub extern "C" fn ibv_import_mr(pd: Handle<'_, ibv_pd>, handle: u32) -> *mut ibv_mr {
     object("ibv_import_mr", || {
         let domain = Pd::of(pd)?;
-        let found = REGIONS.lock().get(&handle).copied();
+        let found = IMPORTABLE_REGIONS.lock().get(&handle).copied();
         let (owner, length) = found.ok_or(Errno(libc::ENOENT))?;
         if owner != domain.domain.0 {
             return Err(Errno::INVALID);

@@ -24,7 +24,7 @@ const RIGHTS_BY_DESCRIPTOR: c_uint = abi::IBV_ACCESS_LOCAL_WRITE
     | abi::IBV_ACCESS_OPTIONAL_RANGE;
 
 /// The unit in which a descriptor's memory and its addresses must agree.
-const PAGE: u64 = 4096;
+const PAGE_BYTES: u64 = 4096;
 
 /// Part of what a descriptor stands for.
 struct ByDescriptor {
@@ -42,7 +42,7 @@ impl ByDescriptor {
         }
         let access = access(flags)?;
         let ByDescriptor { descriptor, offset, length, iova } = *self;
-        if offset % PAGE != iova % PAGE {
+        if offset % PAGE_BYTES != iova % PAGE_BYTES {
             return Err(Errno::invalid("offset and iova are at different places of a page"));
         }
         if descriptor == -1 {

@@ -22,7 +22,7 @@ struct Handed<T> {
 /// Where the objects are that C has, and of which type: one that was destroyed is told from one that lives without
 /// looking at it. Calls that destroy something ask, and all calls with objects of which each call is rare
 /// ([`Object::ALWAYS_CHECKED`]); those that move data do not.
-static LIVE: PerProcess<HashMap<usize, TypeId>> = PerProcess::new();
+static LIVE_OBJECTS: PerProcess<HashMap<usize, TypeId>> = PerProcess::new();
 
 /// An object that the library hands out to C.
 ///
@@ -92,7 +92,8 @@ pub(crate) unsafe trait Object: Sized + 'static {
         Err(Errno(libc::ENOENT))
     }
 
-    /// The same if it is a parent's: only what never changes may be looked at, for locks may be taken for ever.
+    /// Finds the object also if it is a parent's: only what never changes may be looked at, for locks may be taken for
+    /// ever.
     fn of_any(handle: Handle<'_, Self::C>) -> Result<&Self, Errno> {
         if handle.is_null() {
             return Err(Errno::null());
@@ -113,7 +114,7 @@ pub(crate) unsafe trait Object: Sized + 'static {
         let handed = Box::into_raw(Box::new(Handed { generation: latch::generation(), object: *self }));
         // SAFETY: the structure lies inside the object.
         let c: *mut Self::C = unsafe { (&raw mut (*handed).object).byte_add(Self::OFFSET).cast() };
-        LIVE.lock().insert(c.addr(), TypeId::of::<Self>());
+        LIVE_OBJECTS.lock().insert(c.addr(), TypeId::of::<Self>());
         c
     }
 
@@ -121,7 +122,7 @@ pub(crate) unsafe trait Object: Sized + 'static {
     fn from_c(owned: Owned<'_, Self::C>) -> Result<Box<Self>, Errno> {
         Self::given_back(&owned)?;
         // Of two threads that destroy it at the same time one does.
-        if LIVE.lock().remove(&owned.handle().as_ptr().addr()).is_none() {
+        if LIVE_OBJECTS.lock().remove(&owned.handle().as_ptr().addr()).is_none() {
             return Err(Errno(libc::ENOENT));
         }
         // SAFETY: it was alive, so from `into_c`, and the program has given it up.
@@ -131,12 +132,12 @@ pub(crate) unsafe trait Object: Sized + 'static {
 
 /// Whether C has such an object there, made by this process.
 fn is_live<T: Object>(handle: Handle<'_, T::C>) -> bool {
-    LIVE.lock().get(&handle.as_ptr().addr()) == Some(&TypeId::of::<T>())
+    LIVE_OBJECTS.lock().get(&handle.as_ptr().addr()) == Some(&TypeId::of::<T>())
 }
 
 /// Whether C has some object there.
 fn is_taken(address: usize) -> bool {
-    LIVE.lock().contains_key(&address)
+    LIVE_OBJECTS.lock().contains_key(&address)
 }
 
 /// Where the whole of an object begins that C has. Not followed here.

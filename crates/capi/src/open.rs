@@ -130,7 +130,7 @@ pub extern "C" fn ibv_close_device(context: Owned<'_, ibv_context>) -> c_int {
         let (nic, left) = (&context.opened.nic, left?);
         nic.close_device(&context.opened.hca);
         // Nothing of the program's memory may be touched from here on. The program has not destroyed them: it is told.
-        let _own = hca::OwnCalls::told_by(nic);
+        let _own = hca::OwnCalls::told_by(nic.tracing());
         for qp in left {
             nic.destroy_qp(&qp);
         }

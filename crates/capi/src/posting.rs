@@ -166,7 +166,7 @@ fn request<'a>(
         data,
         operation,
         target: match kind {
-            // Of other operations the union has an address of the peer's in its place; they are refused later.
+            // Of other operations the union has an address of the peer's in its place; the queue pair takes them, and fails.
             Kind::UnreliableDatagram if matches!(operation, Operation::Send { .. }) => {
                 // SAFETY: requests of datagrams have an address handle, or null.
                 let ah = unsafe { Handle::new(ud.ah) };

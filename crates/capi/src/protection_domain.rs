@@ -32,7 +32,7 @@ pub struct Pd {
 }
 
 /// Domains that can be imported, by their numbers.
-static DOMAINS: PerProcess<HashSet<u32>> = PerProcess::new();
+static IMPORTABLE_DOMAINS: PerProcess<HashSet<u32>> = PerProcess::new();
 
 impl fmt::Debug for Pd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -97,7 +97,7 @@ pub extern "C" fn ibv_alloc_pd(context: Handle<'_, ibv_context>) -> *mut ibv_pd 
     object("ibv_alloc_pd", || {
         let context = Context::of(context)?;
         let domain = context.opened.nic.allocate_domain(&context.opened.hca);
-        DOMAINS.lock().insert(domain.0);
+        IMPORTABLE_DOMAINS.lock().insert(domain.0);
         Ok(Pd::make(context, domain, null_mut(), null_mut(), false))
     })
 }
@@ -113,7 +113,7 @@ pub extern "C" fn ibv_dealloc_pd(pd: Owned<'_, ibv_pd>) -> c_int {
         if let Some(underlying) = underlying {
             underlying.users.leave();
         } else if !domain.imported {
-            DOMAINS.lock().remove(&domain.domain.0);
+            IMPORTABLE_DOMAINS.lock().remove(&domain.domain.0);
             domain.opened.nic.free_domain(&domain.opened.hca, domain.domain);
         }
         if let Some(td) = thread_domain {
@@ -129,7 +129,7 @@ pub extern "C" fn ibv_dealloc_pd(pd: Owned<'_, ibv_pd>) -> c_int {
 pub extern "C" fn ibv_import_pd(context: Handle<'_, ibv_context>, handle: u32) -> *mut ibv_pd {
     object("ibv_import_pd", || {
         let context = Context::of(context)?;
-        if !DOMAINS.lock().contains(&handle) {
+        if !IMPORTABLE_DOMAINS.lock().contains(&handle) {
             return Err(Errno(libc::ENOENT));
         }
         Ok(Pd::make(context, ProtectionDomain(handle), null_mut(), null_mut(), true))

@@ -24,7 +24,7 @@ const PACED: [u32; 5] =
 
 /// The vendor number: locally administered, of no vendor. Programs know the real ones and change their behaviour by
 /// them.
-pub(crate) const VENDOR: u32 = 0x02_7562;
+pub(crate) const VENDOR_NUMBER: u32 = 0x02_7562;
 const VENDOR_PART: u32 = 1;
 
 /// The speed of a lane as ports tell it: 25 Gbit/s.
@@ -33,7 +33,7 @@ const SPEED_EDR: u8 = 32;
 const PORT_SPEED: u64 = 4 * 250;
 
 /// The one port.
-const PORT: u8 = 1;
+const ONLY_PORT: u8 = 1;
 
 /// Clamps a limit to what the field can say.
 fn int(value: u64) -> c_int {
@@ -51,7 +51,7 @@ fn attributes(opened: &OpenDevice) -> ibv_device_attr {
     attributes.max_mr_size = u64::MAX;
     // Every size from the page upwards: nothing is translated by pages here.
     attributes.page_size_cap = !0xfff;
-    attributes.vendor_id = VENDOR;
+    attributes.vendor_id = VENDOR_NUMBER;
     attributes.vendor_part_id = VENDOR_PART;
     attributes.max_qp = int(limits::MAX_QP.into());
     attributes.max_qp_wr = int(limits::MAX_WR.into());
@@ -216,7 +216,7 @@ pub(crate) unsafe extern "C" fn query_port_sized(
 ) -> c_int {
     status("ibv_query_port", || {
         let context = Context::of(context)?;
-        if out.is_null() || port != PORT {
+        if out.is_null() || port != ONLY_PORT {
             return Err(Errno::invalid("the device has one port, number 1"));
         }
         // SAFETY: not null, so with room for `size` bytes.
@@ -225,7 +225,7 @@ pub(crate) unsafe extern "C" fn query_port_sized(
     })
 }
 
-/// The same for programs of old, which know only the first part.
+/// The attributes of a port for old programs, which know only the first part.
 ///
 /// # Safety
 /// `out` is null or has room for that part.
@@ -240,7 +240,7 @@ pub unsafe extern "C" fn ibv_query_port(context: Handle<'_, ibv_context>, port: 
 pub extern "C" fn ibv_query_port_speed(context: Handle<'_, ibv_context>, port: u32, mut speed: Out<'_, u64>) -> c_int {
     status("ibv_query_port_speed", || {
         Context::of(context)?;
-        if port != u32::from(PORT) {
+        if port != u32::from(ONLY_PORT) {
             return Err(Errno::invalid("the device has one port, number 1"));
         }
         speed.write(PORT_SPEED).ok_or_else(Errno::null)
@@ -249,7 +249,7 @@ pub extern "C" fn ibv_query_port_speed(context: Handle<'_, ibv_context>, port: u
 
 /// Entry `index` of the GID table; `None` if it is empty.
 fn gid(context: &Context, port: u32, index: u32) -> Result<Option<Gid>, Errno> {
-    if port != u32::from(PORT) {
+    if port != u32::from(ONLY_PORT) {
         return Err(Errno::invalid("the device has one port, number 1"));
     }
     let port = context.opened.device().port();
@@ -296,7 +296,7 @@ fn entry(context: &Context, index: u32, gid: Gid) -> ibv_gid_entry {
     ibv_gid_entry {
         gid: gid_to_c(gid),
         gid_index: index,
-        port_num: PORT.into(),
+        port_num: ONLY_PORT.into(),
         gid_type: abi::IBV_GID_TYPE_ROCE_V2,
         ndev_ifindex: context.opened.device().interface_index(),
     }
@@ -370,7 +370,7 @@ pub extern "C" fn ibv_query_pkey(
 ) -> c_int {
     number("ibv_query_pkey", || {
         Context::of(context)?;
-        if port != PORT || index != 0 {
+        if port != ONLY_PORT || index != 0 {
             return Err(Errno::invalid("there is one partition key, index 0 of port 1"));
         }
         out.write(Pkey::DEFAULT.value().to_be()).ok_or_else(Errno::null)?;
@@ -384,7 +384,7 @@ pub extern "C" fn ibv_get_pkey_index(context: Handle<'_, ibv_context>, port: u8,
     number("ibv_get_pkey_index", || {
         Context::of(context)?;
         let ours = Pkey::DEFAULT.value().to_be();
-        if port == PORT && pkey == ours { Ok(0) } else { Err(Errno::INVALID) }
+        if port == ONLY_PORT && pkey == ours { Ok(0) } else { Err(Errno::INVALID) }
     })
 }
 

@@ -147,7 +147,7 @@ impl QueuePair {
             capabilities,
             srq: srq.map(|srq| srq.queue.number()),
             signal_all: init.sq_sig_all != 0,
-            limits: Limits { max_mtu: port_mtu, gids: hca::device::GIDS as u16, ..Limits::default() },
+            limits: Limits { max_mtu: port_mtu, gids: hca::device::GID_TABLE_LEN as u16, ..Limits::default() },
             pkey: Pkey::DEFAULT,
             port_mtu,
         };

@@ -4,7 +4,7 @@ use abi::*;
 use std::ffi::{c_int, c_uint};
 
 /// Encoding, multiple of 2.5 Gbit/s (0 where it is none), Mbit/s.
-const RATES: &[(u32, c_int, c_int)] = &[
+const RATE_TABLE: &[(u32, c_int, c_int)] = &[
     (IBV_RATE_2_5_GBPS, 1, 2_500),
     (IBV_RATE_5_GBPS, 2, 5_000),
     (IBV_RATE_10_GBPS, 4, 10_000),
@@ -33,26 +33,29 @@ const RATES: &[(u32, c_int, c_int)] = &[
 /// The multiple of 2.5 Gbit/s, or -1 for a rate that is none.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_rate_to_mult(rate: c_uint) -> c_int {
-    RATES.iter().find(|(code, multiple, _)| *code == rate && *multiple > 0).map_or(-1, |(_, multiple, _)| *multiple)
+    RATE_TABLE
+        .iter()
+        .find(|(code, multiple, _)| *code == rate && *multiple > 0)
+        .map_or(-1, |(_, multiple, _)| *multiple)
 }
 
 /// The rate that is this multiple of 2.5 Gbit/s; the largest for others.
 #[unsafe(no_mangle)]
 pub extern "C" fn mult_to_ibv_rate(multiple: c_int) -> c_uint {
-    let found = RATES.iter().find(|(_, other, _)| *other == multiple && multiple > 0);
+    let found = RATE_TABLE.iter().find(|(_, other, _)| *other == multiple && multiple > 0);
     found.map_or(IBV_RATE_MAX, |(code, ..)| *code)
 }
 
 /// The rate in Mbit/s, or -1 for none.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_rate_to_mbps(rate: c_uint) -> c_int {
-    RATES.iter().find(|(code, ..)| *code == rate).map_or(-1, |(.., mbps)| *mbps)
+    RATE_TABLE.iter().find(|(code, ..)| *code == rate).map_or(-1, |(.., mbps)| *mbps)
 }
 
 /// The rate of so many Mbit/s; the largest for others.
 #[unsafe(no_mangle)]
 pub extern "C" fn mbps_to_ibv_rate(mbps: c_int) -> c_uint {
-    RATES.iter().find(|(.., other)| *other == mbps).map_or(IBV_RATE_MAX, |(code, ..)| *code)
+    RATE_TABLE.iter().find(|(.., other)| *other == mbps).map_or(IBV_RATE_MAX, |(code, ..)| *code)
 }
 
 #[cfg(test)]
@@ -61,7 +64,7 @@ mod tests {
 
     #[test]
     fn every_rate_comes_back() {
-        for (code, multiple, mbps) in RATES {
+        for (code, multiple, mbps) in RATE_TABLE {
             assert_eq!(mbps_to_ibv_rate(ibv_rate_to_mbps(*code)), *code);
             assert_eq!(ibv_rate_to_mbps(*code), *mbps);
             if *multiple > 0 {

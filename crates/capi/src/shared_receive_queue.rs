@@ -37,8 +37,17 @@ impl fmt::Debug for SharedReceiveQueue {
     }
 }
 
+/// Hardware rounds up to one less than a power of two, and programs live off what it rounds up to.
+fn rounded_up(receives: u32) -> u32 {
+    match receives {
+        1..hca::limits::MAX_WR => ((receives + 1).next_power_of_two() - 1).min(hca::limits::MAX_WR),
+        // Nonsense stays what it is, and is refused.
+        _ => receives,
+    }
+}
+
 /// What makes it more than a plain one.
-enum Part<'a> {
+enum QueueExtra<'a> {
     Xrc { xrcd: Handle<'a, ibv_xrcd>, cq: Handle<'a, ibv_cq> },
     Tags { max_tags: u32, cq: Handle<'a, ibv_cq> },
 }
@@ -58,30 +67,30 @@ impl SharedReceiveQueue {
         pd: Handle<'_, ibv_pd>,
         srq_context: *mut c_void,
         attributes: &mut ibv_srq_attr,
-        part: Option<&Part<'_>>,
+        part: Option<&QueueExtra<'_>>,
     ) -> Result<*mut ibv_srq, Errno> {
         let domain = Pd::by_handle(pd)?;
         let opened = Arc::clone(&context.opened);
         if attributes.max_wr == 0 {
             return Err(Errno::invalid("max_wr is 0"));
         }
-        let (max_wr, max_sge) = (attributes.max_wr, attributes.max_sge.max(1));
+        let (max_wr, max_sge) = (rounded_up(attributes.max_wr), attributes.max_sge.max(1));
         let (mut xrcd, mut completion_queue) = (Handle::null(), Handle::null());
         let kind = match part {
             None => SharedQueueKind::Basic,
-            Some(Part::Xrc { xrcd: domain, cq }) => {
+            Some(QueueExtra::Xrc { xrcd: domain, cq }) => {
                 (xrcd, completion_queue) = (*domain, *cq);
                 let cq = Arc::clone(&CompletionQueue::of(*cq)?.cq);
                 SharedQueueKind::Xrc(Xrc { domain: XrcDomain::of(xrcd)?.number, cq })
             }
-            Some(Part::Tags { max_tags, cq }) => {
+            Some(QueueExtra::Tags { max_tags, cq }) => {
                 completion_queue = *cq;
                 let cq = Arc::clone(&CompletionQueue::of(*cq)?.cq);
                 SharedQueueKind::Tags(TagMatching { max_tags: *max_tags, max_sge: hca::limits::MAX_SGE, cq })
             }
         };
         let queue = opened.nic.create_srq(&opened.hca, domain.domain, max_wr, max_sge, kind)?;
-        attributes.max_sge = max_sge;
+        (attributes.max_wr, attributes.max_sge) = (max_wr, max_sge);
         domain.join();
         if let Ok(xrcd) = XrcDomain::of(xrcd) {
             xrcd.users.join();
@@ -146,7 +155,7 @@ pub(crate) extern "C" fn create_srq_ex(
                     return Err(Errno::INVALID);
                 }
                 // SAFETY: fields of the attributes, which the manual page wants null or objects of these types.
-                Some(unsafe { Part::Xrc { xrcd: Handle::new(attributes.xrcd), cq: Handle::new(attributes.cq) } })
+                Some(unsafe { QueueExtra::Xrc { xrcd: Handle::new(attributes.xrcd), cq: Handle::new(attributes.cq) } })
             }
             abi::IBV_SRQT_TM => {
                 let needed = abi::IBV_SRQ_INIT_ATTR_CQ | abi::IBV_SRQ_INIT_ATTR_TM;
@@ -158,7 +167,7 @@ pub(crate) extern "C" fn create_srq_ex(
                     return Err(Errno::invalid("max_ops is more than the device takes"));
                 }
                 // SAFETY: as above.
-                Some(Part::Tags { max_tags, cq: unsafe { Handle::new(attributes.cq) } })
+                Some(QueueExtra::Tags { max_tags, cq: unsafe { Handle::new(attributes.cq) } })
             }
             _ => return Err(Errno::invalid("no such type of shared receive queue")),
         };
@@ -190,7 +199,7 @@ pub extern "C" fn ibv_modify_srq(srq: Handle<'_, ibv_srq>, attributes: In<'_, ib
             return Err(Errno::INVALID);
         }
         let modify = SrqModify {
-            max_wr: (mask & abi::IBV_SRQ_MAX_WR != 0).then_some(attributes.max_wr),
+            max_wr: (mask & abi::IBV_SRQ_MAX_WR != 0).then(|| rounded_up(attributes.max_wr)),
             limit: (mask & abi::IBV_SRQ_LIMIT != 0).then_some(attributes.srq_limit),
         };
         if modify.max_wr.is_some_and(|max_wr| max_wr == 0 || max_wr > hca::limits::MAX_WR) {

@@ -13,7 +13,7 @@ use std::ptr::{null, null_mut};
 const FAULTS: [libc::c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGABRT];
 
-/// Holds the calling thread's signals back. Answers those that were before.
+/// Holds the calling thread's signals back. Returns those that were before.
 pub(crate) fn hold_back() -> libc::sigset_t {
     let mut held: MaybeUninit<libc::sigset_t> = MaybeUninit::uninit();
     let mut before: MaybeUninit<libc::sigset_t> = MaybeUninit::uninit();

@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 use std::sync::Once;
 
 /// What a call needs. Code that is not optimised needs more.
-pub(crate) const CALL: usize = if cfg!(debug_assertions) { 144 << 10 } else { 48 << 10 };
+pub(crate) const CALL_STACK_BYTES: usize = if cfg!(debug_assertions) { 144 << 10 } else { 48 << 10 };
 
 /// What a call needs that is made for every message.
 pub(crate) const DATA_PATH_CALL: usize = if cfg!(debug_assertions) { 48 << 10 } else { 20 << 10 };
@@ -22,7 +22,7 @@ thread_local! {
 }
 
 /// A stack that is not looked at: any address is far from its end.
-const ENOUGH: usize = 1;
+const UNCHECKED_STACK: usize = 1;
 
 /// Whether so many bytes of the stack are left.
 #[inline]
@@ -31,7 +31,7 @@ pub(crate) fn has(bytes: usize) -> bool {
     let lowest = match LOWEST.try_with(Cell::get) {
         Ok(0) => find_lowest(),
         Ok(lowest) => lowest,
-        Err(_) => ENOUGH,
+        Err(_) => UNCHECKED_STACK,
     };
     // On another stack, such as a coroutine's, nothing is known.
     here.wrapping_sub(lowest) >= bytes || is_too_small(here.wrapping_sub(lowest))
@@ -41,7 +41,7 @@ pub(crate) fn has(bytes: usize) -> bool {
 fn find_lowest() -> usize {
     // SAFETY: numbers.
     let is_first = unsafe { libc::gettid() == libc::getpid() };
-    let lowest = if is_first { ENOUGH } else { lowest_of_thread().unwrap_or(ENOUGH) };
+    let lowest = if is_first { UNCHECKED_STACK } else { lowest_of_thread().unwrap_or(UNCHECKED_STACK) };
     let _ = LOWEST.try_with(|known| known.set(lowest));
     lowest
 }

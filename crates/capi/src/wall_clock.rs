@@ -11,7 +11,7 @@ const SET_BACK_MIN: Duration = Duration::from_millis(100);
 /// How closely together the two clocks are to be read, and how often that is tried: another process may have the
 /// processor in between.
 const READ_WITHIN: Duration = Duration::from_micros(1);
-const READS: u32 = 4;
+const CLOCK_READS: u32 = 4;
 
 /// The times of the completions of one queue, one after the other.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ impl WallClock {
             (after.saturating_sub(before), now, after)
         };
         let mut closest = read(0);
-        for again in 1..READS {
+        for again in 1..CLOCK_READS {
             if closest.0 <= READ_WITHIN.as_nanos() as u64 {
                 break;
             }

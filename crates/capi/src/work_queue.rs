@@ -214,7 +214,7 @@ extern "C" fn post_wq_recv(
 pub struct IndirectionTable {
     base: ibv_rwq_ind_table,
     pub(crate) queues: Vec<Arc<Qp>>,
-    /// The same as C has them, to let go of them.
+    /// The work queues as C has them, to let go of them.
     held: Vec<*mut ibv_wq>,
     /// Queue pairs that use it.
     pub(crate) users: UseCount,

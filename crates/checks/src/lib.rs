@@ -49,5 +49,5 @@ pub use explain::work::{rule_of_completion, rule_of_failure};
 pub use finding::{Between, Finding, Subject};
 pub use json::{Stamp, quoted};
 pub use rule::{Family, Number, RULES, Rule, Severity};
-pub use settings::Settings;
+pub use settings::{MAX_RULES_FILE_BYTES, Settings};
 pub use witness::{Absent, Witness};

@@ -57,6 +57,9 @@ pub(crate) fn work(model: &Model, qpn: Qpn, queue: Queue, wr_id: u64, opcode: &s
 
 /// "[0x7f00, +4096) in PD 3, registered with LOCAL_WRITE".
 pub(crate) fn region(region: &Region) -> String {
+    if region.is_null() {
+        return format!("the region of ibv_alloc_null_mr in PD {}, which no peer may reach", region.pd);
+    }
     format!("[{:#x}, +{}) in PD {}, registered with {}", region.iova, region.length, region.pd, region.access)
 }
 
@@ -96,17 +99,22 @@ fn shown_as_remote(model: &Model, key: Key) -> Option<&Region> {
     model.region_ever(key.of_region())
 }
 
-/// What is known of a key that a peer shows, and of the range that it asked for behind it.
-pub(crate) fn memory_for_peer(model: &Model, key: Key, address: u64, length: u64, now: u64) -> Vec<String> {
-    let mut seen = memory(model, key, address, length, now);
-    if let Some(found) = shown_as_remote(model, key) {
-        seen.insert(0, format!("{key} is the lkey of {}; the rkey of that region is {}", region(found), found.key));
+/// The region of `ibv_alloc_null_mr` that this rkey is of: its lkey, or the 0 that it has instead of an rkey.
+fn null_region(model: &Model, rkey: Key) -> Option<&Region> {
+    match rkey.value() {
+        0 => model.regions.values().find(|region| region.is_null()),
+        _ => model.region_named(rkey).filter(|region| region.is_null()),
     }
-    seen
 }
 
-/// What to do about a key that a peer shows: one that the program seems to have turned on the way, or an `lkey`.
-pub(crate) fn advice_on_key(model: &Model, key: Key) -> Option<&'static str> {
+/// What to do about an rkey that the program has turned on the way, it seems, that is of no memory, or that is an lkey.
+pub(crate) fn advice_on_rkey(model: &Model, key: Key) -> Option<&'static str> {
+    if null_region(model, key).is_some() {
+        return Some(
+            "give the peer the rkey of memory that ibv_reg_mr has registered: the region of ibv_alloc_null_mr is for the \
+             scatter/gather lists of its own process, and has an lkey only",
+        );
+    }
     if shown_as_remote(model, key).is_some() {
         return Some(ADVICE_ON_LOCAL_KEY);
     }
@@ -143,10 +151,23 @@ pub(crate) fn rights(access: Access) -> String {
     if access.is_empty() { "nothing (qp_access_flags 0)".into() } else { format!("{access}") }
 }
 
+/// What the process knows of an rkey that its peer has named, and of the range that was asked for behind it.
+pub(crate) fn memory_of_peer(model: &Model, rkey: Key, address: u64, length: u64, now: u64) -> Vec<String> {
+    let mut seen = memory(model, rkey, address, length, now);
+    if let (0, Some(found)) = (rkey.value(), null_region(model, rkey)) {
+        seen.insert(0, format!("rkey 0 is that of {}", region(found)));
+    }
+    if let Some(found) = shown_as_remote(model, rkey).filter(|region| !region.is_null()) {
+        seen.insert(0, format!("{rkey} is the lkey of {}; the rkey of that region is {}", region(found), found.key));
+    }
+    seen
+}
+
 /// What the process knows of a key and of the range that was asked for behind it.
 pub(crate) fn memory(model: &Model, key: Key, address: u64, length: u64, now: u64) -> Vec<String> {
     let mut seen = Vec::new();
     match model.region_named(key) {
+        Some(found) if found.is_null() => seen.push(format!("key {key} is the lkey of {}", region(found))),
         Some(found) if found.gone_at.is_none() => {
             let request = format!("the request for [{address:#x}, +{length}) {}", lies(found, address, length));
             seen.push(format!("key {key} belongs to {}; {request}", region(found)));

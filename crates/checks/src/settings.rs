@@ -1,5 +1,5 @@
-//! Which rules are on, and how bad it is to break them: as a program says it, and as words that people write on command
-//! lines, in variables and in files.
+//! Which rules are on, and how bad it is to break them: as a program says it, as words that people write on command lines
+//! and in variables, and as a file.
 //!
 //! | word | what it does |
 //! |---|---|
@@ -9,6 +9,10 @@
 //!
 //! Instead of a number there may be a family (`memory`, `posting`, …) or `all`. Words count in their order: `-all,+UV-0201`
 //! leaves one rule on.
+
+mod file;
+
+pub use file::MAX_RULES_FILE_BYTES;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -93,6 +97,11 @@ impl Settings {
         } else {
             return Err(format!("{word:?} says nothing of a rule; expected -UV-0201, +UV-0201 or UV-0201=warning"));
         };
+        self.set(name, value)
+    }
+
+    /// Says what the rules of a name are to be.
+    fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         let change: fn(&mut Settings, Number, Option<Severity>) = match value {
             "off" => |settings, rule, _| {
                 settings.on.remove(&rule);
@@ -127,30 +136,6 @@ impl Settings {
     pub fn obey_all(&mut self, words: &str) -> Result<(), String> {
         let mut words = words.split([',', ' ', ';']).filter(|word| !word.is_empty());
         words.try_for_each(|word| self.obey(word))
-    }
-
-    /// Obeys the lines of a file: each a word, or as TOML has it, `UV-0201 = "off"`. What stands behind `#` is a comment,
-    /// and `[rules]` a heading. An error says which line it is about.
-    pub fn obey_file(&mut self, text: impl AsRef<[u8]>) -> Result<(), String> {
-        let bytes = text.as_ref();
-        let text = core::str::from_utf8(bytes).map_err(|error| {
-            let before = bytes.get(..error.valid_up_to()).unwrap_or_default();
-            let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
-            format!("line {line}: the text is not UTF-8")
-        })?;
-        for (index, line) in text.lines().enumerate() {
-            let line = line.split('#').next().unwrap_or("").trim();
-            if line.is_empty() || line == "[rules]" {
-                continue;
-            }
-            let obeyed = if line.starts_with('[') {
-                Err(format!("there is no heading {line}; expected [rules]"))
-            } else {
-                self.obey(&line.replace(['"', '\''], ""))
-            };
-            obeyed.map_err(|error| format!("line {}: {error}", index + 1))?;
-        }
-        Ok(())
     }
 }
 
@@ -211,17 +196,6 @@ mod tests {
         let settings = obeying(Settings::all(), &["UV-0201 = note", "work=performance"]);
         assert_eq!((settings.severity(MEMORY), settings.severity(WORK)), (Severity::Note, Severity::Performance));
         assert_eq!(Settings::all().severity(MEMORY), Severity::Error);
-    }
-
-    #[test]
-    fn a_file_has_lines_and_an_error_has_its_line() {
-        let mut settings = Settings::all();
-        settings.obey_file("# ours\n[rules]\nUV-0201 = \"off\" # slow\n\n-UV-0101\n").unwrap();
-        assert!(!settings.wants(MEMORY) && !settings.wants(WORK));
-        let error = settings.obey_file("[rules]\nUV-0201 = 'loud'\n").unwrap_err();
-        assert!(error.starts_with("line 2: \"loud\"") && error.contains("expected on, off"), "{error}");
-        assert_eq!(settings.obey_file(b"[rules]\n-UV-0201 \xff\n").unwrap_err(), "line 2: the text is not UTF-8");
-        assert!(settings.obey_file("[rule]").unwrap_err().contains("line 1: there is no heading"));
     }
 
     #[test]

@@ -12,8 +12,8 @@ mod table;
 use crate::exit::{Exit, Failure};
 use crate::measure::machine::Machine;
 use crate::measure::{
-    CROWD_SIZE, CROWDS, Carrier, Extras, Kind, LARGEST_MESSAGE, Measured, Point, Size, THREADS_SIZE, Turns, Waiting,
-    thread_counts,
+    Carrier, Extras, FirstSide, Kind, LARGEST_MESSAGE, MANY_QUEUE_PAIRS_BYTES, Measured, Point, QUEUE_PAIR_COUNTS,
+    Size, THREADS_SIZE, WaitMode, thread_counts,
 };
 use crate::meeting::{Ends, Link, Meeting};
 use clap::{Args, ValueEnum};
@@ -31,7 +31,7 @@ use std::time::Duration;
 /// Latency is the time of a round trip, of programs that spin and of programs that sleep. A stream keeps many messages
 /// under way and gives bandwidth and message rate.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = HELP_EXAMPLES)]
 pub struct Options {
     #[command(flatten)]
     ends: Ends,
@@ -52,7 +52,7 @@ pub struct Options {
     /// Kinds and operations narrow each other: `latency,write` is the latency of WRITE. What sleeps, limits and UDP are
     /// measured only if they are named, too: `latency,write,udp`.
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
-    only: Vec<Part>,
+    only: Vec<BenchPart>,
     /// Measure programs that sleep until they are woken (completion channels, blocking sockets) instead of spinning
     #[arg(long)]
     events: bool,
@@ -67,7 +67,7 @@ pub struct Options {
     svg: Option<PathBuf>,
 }
 
-const EXAMPLES: &str = "\
+const HELP_EXAMPLES: &str = "\
 Examples:
   ubiverbs bench                        all, in minutes
   ubiverbs bench --quick                all, in seconds
@@ -82,7 +82,7 @@ Examples:
 
 /// What `--only` can say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Part {
+enum BenchPart {
     /// Round trips
     Latency,
     /// Streams: bandwidth and message rate
@@ -111,14 +111,14 @@ enum Part {
     QueuePairs,
     /// Round trips by several threads, each with its own queue pair and completion queue
     Threads,
-    /// The same over UDP, by two more processes
+    /// Round trips over UDP, by two more processes
     Udp,
 }
 
 /// Everything that was measured, and where.
 pub struct Outcome {
     pub rows: Vec<Measured>,
-    pub waiting: Waiting,
+    pub waiting: WaitMode,
     pub device: String,
     pub link: &'static str,
     pub local: bool,
@@ -145,7 +145,7 @@ impl Outcome {
     pub fn crowds(&self) -> impl Iterator<Item = (u32, &Measured)> {
         self.rows
             .iter()
-            .filter_map(|row| if let Kind::Crowd(count) = row.point.kind { Some((count, row)) } else { None })
+            .filter_map(|row| if let Kind::ManyQueuePairs(count) = row.point.kind { Some((count, row)) } else { None })
     }
 
     /// What was measured with several threads, the fewest first.
@@ -229,7 +229,7 @@ fn open(path: &Path) -> Result<File, Failure> {
 }
 
 fn measure(options: &Options, machine: Machine, meeting: &mut Meeting) -> Result<Outcome, Failure> {
-    let waiting = if options.events { Waiting::Sleep } else { Waiting::Spin };
+    let waiting = if options.events { WaitMode::Sleep } else { WaitMode::Spin };
     let (mut sizes, time, rounds) = match options.quick {
         true => (QUICK_SIZES.to_vec(), QUICK_TIME, 3),
         false => (options.sizes.clone(), options.time, options.rounds),
@@ -244,20 +244,21 @@ fn measure(options: &Options, machine: Machine, meeting: &mut Meeting) -> Result
     // Where all is UDP already there is nothing to compare it with.
     let extras = Extras {
         unix: local,
-        bare: wants(Part::Limits),
-        calls: wants(Part::Connections),
-        crowd: wants(Part::QueuePairs),
-        threads: wants(Part::Threads),
-        udp: wants(Part::Udp) && link != UDP,
+        bare: wants(BenchPart::Limits),
+        calls: wants(BenchPart::Connections),
+        crowd: wants(BenchPart::QueuePairs),
+        threads: wants(BenchPart::Threads),
+        udp: wants(BenchPart::Udp) && link != LINK_UDP,
     };
-    let mut turns = Turns::new(meeting, largest, extras)?;
-    let calls = [Carrier::Manager, Carrier::Tcp].map(|carrier| Point::new(Kind::Connect, carrier, Waiting::Sleep, 0));
+    let mut turns = FirstSide::new(meeting, largest, extras)?;
+    let calls = [Carrier::Manager, Carrier::Tcp].map(|carrier| Point::new(Kind::Connect, carrier, WaitMode::Sleep, 0));
     let calls: Vec<Point> = calls.into_iter().filter(|point| turns.can(point)).collect();
-    let crowds = CROWDS.map(|count| Point::new(Kind::Crowd(count), Carrier::Write, Waiting::Spin, CROWD_SIZE));
+    let crowds = QUEUE_PAIR_COUNTS
+        .map(|count| Point::new(Kind::ManyQueuePairs(count), Carrier::Write, WaitMode::Spin, MANY_QUEUE_PAIRS_BYTES));
     let crowds: Vec<Point> = crowds.into_iter().filter(|point| turns.can(point)).collect();
     let threads = thread_counts().into_iter().map(|count| {
         let kind = Kind::Threads(count);
-        Point::new(kind, Carrier::Send, Waiting::Spin, THREADS_SIZE)
+        Point::new(kind, Carrier::Send, WaitMode::Spin, THREADS_SIZE)
     });
     let threads: Vec<Point> = threads.filter(|point| turns.can(point)).collect();
     let sets: Vec<Vec<Point>> = [&[Kind::RoundTrip][..], &[Kind::Stream, Kind::Batch]]
@@ -274,7 +275,9 @@ fn measure(options: &Options, machine: Machine, meeting: &mut Meeting) -> Result
             set
         })
         .chain([calls, crowds, threads])
-        .filter(|points| points.iter().any(|point| point.carrier != Carrier::Tcp) || options.only.contains(&Part::Tcp))
+        .filter(|points| {
+            points.iter().any(|point| point.carrier != Carrier::Tcp) || options.only.contains(&BenchPart::Tcp)
+        })
         .collect();
     let mut rows: Vec<Measured> = Vec::new();
     let mut progress = Progress::new(sets.len());
@@ -291,18 +294,18 @@ const QUICK_SIZES: [usize; 4] = [8, 64, 64 << 10, 1 << 20];
 const QUICK_TIME: Duration = Duration::from_millis(20);
 
 /// Up to this size WRITEs are measured in batches.
-const SMALL: usize = 64;
+const BATCHED_WRITE_MAX: usize = 64;
 
-const UDP: &str = "udp";
+const LINK_UDP: &str = "udp";
 
 /// How the packets of the first pair travel.
 fn link(options: &Options, local: bool) -> &'static str {
-    let told = std::env::var_os(hca::environment::LINK).is_some_and(|link| link == UDP);
-    if options.ends.link == Link::Udp || told || !local { UDP } else { "shared" }
+    let told = std::env::var_os(hca::environment::LINK_VARIABLE).is_some_and(|link| link == LINK_UDP);
+    if options.ends.link == Link::Udp || told || !local { LINK_UDP } else { "shared" }
 }
 
 /// What to measure of one size.
-fn points(kind: Kind, size: usize, sizes: &[usize], options: &Options, waiting: Waiting, local: bool) -> Vec<Point> {
+fn points(kind: Kind, size: usize, sizes: &[usize], options: &Options, waiting: WaitMode, local: bool) -> Vec<Point> {
     let named: Vec<Carrier> = options.only.iter().filter_map(|part| part.carrier()).collect();
     let kinds: Vec<Kind> = options.only.iter().filter_map(|part| part.kind()).collect();
     if !kinds.is_empty() && !kinds.contains(&kind) {
@@ -315,9 +318,9 @@ fn points(kind: Kind, size: usize, sizes: &[usize], options: &Options, waiting: 
             Carrier::Atomic => kind == Kind::RoundTrip && sizes.first() == Some(&size),
             Carrier::Unix => local,
             // It spins.
-            Carrier::Ring => also(Part::Limits) && (kind == Kind::Stream || waiting == Waiting::Spin),
+            Carrier::Ring => also(BenchPart::Limits) && (kind == Kind::Stream || waiting == WaitMode::Spin),
             // One side does it alone: no round trip.
-            Carrier::ProcessVm | Carrier::Memcpy => also(Part::Limits) && kind == Kind::Stream,
+            Carrier::ProcessVm | Carrier::Memcpy => also(BenchPart::Limits) && kind == Kind::Stream,
             _ => true,
         };
         possible && (named.is_empty() || named.contains(carrier) || *carrier == Carrier::Tcp || carrier.is_limit())
@@ -326,33 +329,33 @@ fn points(kind: Kind, size: usize, sizes: &[usize], options: &Options, waiting: 
         Kind::RoundTrip => waiting,
         _ if carrier.is_verb() => waiting,
         // A stream does best on sockets that block, so that is what the others are compared with.
-        _ => Waiting::Sleep,
+        _ => WaitMode::Sleep,
     };
     let basic = Carrier::ALL.into_iter().filter(wanted).map(|carrier| Point::new(kind, carrier, waits(carrier), size));
     let mut points: Vec<Point> = match kind {
         Kind::RoundTrip | Kind::Stream => basic.collect(),
-        Kind::Batch if size <= SMALL && wanted(&Carrier::Write) => {
-            let write = Point::new(kind, Carrier::Write, Waiting::Spin, size);
+        Kind::Batch if size <= BATCHED_WRITE_MAX && wanted(&Carrier::Write) => {
+            let write = Point::new(kind, Carrier::Write, WaitMode::Spin, size);
             vec![write, write.beside()]
         }
-        Kind::Batch | Kind::Connect | Kind::Crowd(_) | Kind::Threads(_) => Vec::new(),
+        Kind::Batch | Kind::Connect | Kind::ManyQueuePairs(_) | Kind::Threads(_) => Vec::new(),
     };
     if kind == Kind::RoundTrip && !points.is_empty() {
         let trip = |carrier, waiting| Point::new(kind, carrier, waiting, size);
         let mut more = Vec::new();
-        if waiting == Waiting::Spin {
-            more.push(trip(Carrier::Write, Waiting::Memory));
+        if waiting == WaitMode::Spin {
+            more.push(trip(Carrier::Write, WaitMode::Memory));
             // Most programs use TCP blocking, so show that too where the others spin.
-            more.push(trip(Carrier::Tcp, Waiting::Sleep));
+            more.push(trip(Carrier::Tcp, WaitMode::Sleep));
         }
-        if also(Part::Events) || options.events {
-            more.extend([Carrier::Send, Carrier::Write, Carrier::Unix].map(|carrier| trip(carrier, Waiting::Sleep)));
-            more.extend([Carrier::Send, Carrier::Write].map(|carrier| trip(carrier, Waiting::Epoll)));
+        if also(BenchPart::Events) || options.events {
+            more.extend([Carrier::Send, Carrier::Write, Carrier::Unix].map(|carrier| trip(carrier, WaitMode::Sleep)));
+            more.extend([Carrier::Send, Carrier::Write].map(|carrier| trip(carrier, WaitMode::Epoll)));
         }
         more.retain(|point| wanted(&point.carrier) && !points.contains(point));
         points.extend(more);
     }
-    if also(Part::Udp) {
+    if also(BenchPart::Udp) {
         let over_udp = |point: &Point| point.carrier.is_verb() && (point.waiting == waiting || kind == Kind::Batch);
         let more: Vec<Point> = points.iter().filter(|point| over_udp(point)).map(|point| point.over_udp()).collect();
         points.extend(more);
@@ -360,35 +363,35 @@ fn points(kind: Kind, size: usize, sizes: &[usize], options: &Options, waiting: 
     points
 }
 
-impl Part {
+impl BenchPart {
     fn carrier(self) -> Option<Carrier> {
         match self {
-            Part::Latency
-            | Part::Bandwidth
-            | Part::Rate
-            | Part::Events
-            | Part::Limits
-            | Part::Udp
-            | Part::Connections
-            | Part::QueuePairs
-            | Part::Threads => None,
-            Part::Send => Some(Carrier::Send),
-            Part::Write => Some(Carrier::Write),
-            Part::Read => Some(Carrier::Read),
-            Part::Atomic => Some(Carrier::Atomic),
-            Part::Tcp => Some(Carrier::Tcp),
-            Part::Unix => Some(Carrier::Unix),
+            BenchPart::Latency
+            | BenchPart::Bandwidth
+            | BenchPart::Rate
+            | BenchPart::Events
+            | BenchPart::Limits
+            | BenchPart::Udp
+            | BenchPart::Connections
+            | BenchPart::QueuePairs
+            | BenchPart::Threads => None,
+            BenchPart::Send => Some(Carrier::Send),
+            BenchPart::Write => Some(Carrier::Write),
+            BenchPart::Read => Some(Carrier::Read),
+            BenchPart::Atomic => Some(Carrier::Atomic),
+            BenchPart::Tcp => Some(Carrier::Tcp),
+            BenchPart::Unix => Some(Carrier::Unix),
         }
     }
 
     fn kind(self) -> Option<Kind> {
         match self {
-            Part::Latency => Some(Kind::RoundTrip),
-            Part::Bandwidth => Some(Kind::Stream),
-            Part::Rate => Some(Kind::Batch),
-            Part::Connections => Some(Kind::Connect),
-            Part::QueuePairs => Some(Kind::Crowd(0)),
-            Part::Threads => Some(Kind::Threads(0)),
+            BenchPart::Latency => Some(Kind::RoundTrip),
+            BenchPart::Bandwidth => Some(Kind::Stream),
+            BenchPart::Rate => Some(Kind::Batch),
+            BenchPart::Connections => Some(Kind::Connect),
+            BenchPart::QueuePairs => Some(Kind::ManyQueuePairs(0)),
+            BenchPart::Threads => Some(Kind::Threads(0)),
             _ => None,
         }
     }
@@ -413,7 +416,7 @@ impl Progress {
                 Kind::Stream => "stream",
                 Kind::Batch => "batches",
                 Kind::Connect => "connections",
-                Kind::Crowd(_) => "WRITEs",
+                Kind::ManyQueuePairs(_) => "WRITEs",
                 Kind::Threads(_) => "threads",
             };
             let (done, of) = (self.done + 1, self.of);

@@ -9,7 +9,7 @@ pub use member::{MemberOptions, run_member};
 use crate::exit::{Exit, Failure};
 use ::cluster::{Group, Secret, Topology};
 use clap::Args;
-use member::Told;
+use member::MemberReport;
 use serde::Serialize;
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 /// Each topology is run with each number of processes. The processes find each other on this host, connect, measure
 /// the latency from each to each (messages go along the connections that there are) and sum up data over all of them.
 ///
-/// Processes may be more than processors: on 2 of them, 64 processes are done within the usual --limit. Their times then
-/// tell how long a process waits for its turn.
+/// Processes may be more than processors: on 2 of them, 64 processes are done within the usual --limit. Their times
+/// then tell how long a process waits for its turn.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = HELP_EXAMPLES)]
 pub struct Options {
     /// Which topologies: ring, bidirectional-ring, mesh, torus, hypercube, tree, star
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "ring,mesh",
@@ -49,7 +49,7 @@ pub struct Options {
     json: bool,
 }
 
-const EXAMPLES: &str = "\
+const HELP_EXAMPLES: &str = "\
 Examples:
   ubiverbs cluster
   ubiverbs cluster --topologies ring,mesh,tree -n 2,4,8,16
@@ -57,7 +57,7 @@ Examples:
   ubiverbs cluster --plan --topologies ring,mesh -n 1024,10000";
 
 /// The most processes of a run.
-const MOST: u32 = 64;
+const MAX_PROCESSES: u32 = 64;
 
 /// A number of bytes, with K, M or G behind it if need be.
 fn bytes(text: &str) -> Result<u64, String> {
@@ -132,8 +132,8 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
 /// What a run would cost; refuses those that cannot be.
 fn plan(options: &Options, topology: &Topology, processes: u32) -> Result<Run, Failure> {
     let refuse = |reason: String| Failure::Argument { option: "--processes", text: processes.to_string(), reason };
-    if !options.plan && !(2..=MOST).contains(&processes) {
-        return Err(refuse(format!("2 to {MOST} processes are possible; --plan counts for more")));
+    if !options.plan && !(2..=MAX_PROCESSES).contains(&processes) {
+        return Err(refuse(format!("2 to {MAX_PROCESSES} processes are possible; --plan counts for more")));
     }
     let builder = Group::builder(processes).topology(topology.clone());
     let plan = builder.plan().map_err(|error| refuse(error.to_string()))?;
@@ -168,7 +168,7 @@ fn measure(options: &Options, run: &Run, port: &mut u16) -> Result<Measured, Fai
         command.arg("cluster-member").args(["--rank", &rank.to_string(), "--size", &run.processes.to_string()]);
         command.args(["--port", &at.to_string(), "--topology", &run.topology, "--bytes", &options.bytes.to_string()]);
         // Not on the command line, which every user of the host can read.
-        command.args(["--limit", &options.limit.to_string()]).env(crate::greeting::SECRET, &secret);
+        command.args(["--limit", &options.limit.to_string()]).env(crate::greeting::SECRET_VARIABLE, &secret);
         if options.on_demand {
             command.arg("--on-demand");
         }
@@ -183,7 +183,7 @@ fn measure(options: &Options, run: &Run, port: &mut u16) -> Result<Measured, Fai
     Ok(gather(&told, options.bytes))
 }
 
-/// A port at which nobody listens, below those that are handed out to whoever wants any.
+/// A port at which no process listens, below those that the system hands out.
 fn free_port(last: &mut u16) -> Result<u16, Failure> {
     let begin = (std::process::id() % 20_000) as u16;
     for _ in 0..100 {
@@ -197,7 +197,7 @@ fn free_port(last: &mut u16) -> Result<u16, Failure> {
 }
 
 /// What a member tells before the time is over.
-fn outcome(rank: usize, member: &mut Child, until: Instant) -> Result<Told, Failure> {
+fn outcome(rank: usize, member: &mut Child, until: Instant) -> Result<MemberReport, Failure> {
     let failed = |why: String| Failure::Peer(format!("rank {rank}: {why}"));
     // It tells everything at once, at its end: less than a pipe holds.
     let status = loop {
@@ -220,8 +220,8 @@ fn outcome(rank: usize, member: &mut Child, until: Instant) -> Result<Told, Fail
     serde_json::from_str(&text).map_err(|_| Failure::Nonsense(text))
 }
 
-fn gather(told: &[Told], bytes: u64) -> Measured {
-    let slowest = |time: fn(&Told) -> f64| told.iter().map(time).fold(0.0, f64::max);
+fn gather(told: &[MemberReport], bytes: u64) -> Measured {
+    let slowest = |time: fn(&MemberReport) -> f64| told.iter().map(time).fold(0.0, f64::max);
     let ranks: Vec<u32> = told.iter().filter(|told| !told.latency_us.is_empty()).map(|told| told.rank).collect();
     let latency_us = told.iter().filter(|told| !told.latency_us.is_empty()).map(|told| told.latency_us.clone());
     let all_reduce_us = slowest(|told| told.all_reduce_us);

@@ -14,13 +14,13 @@ use std::io::{self, Write};
 ///
 /// The script asks this program at every key press, so it never grows old.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = HELP_EXAMPLES)]
 pub struct Options {
     /// Which shell
     shell: Shell,
 }
 
-const EXAMPLES: &str = "\
+const HELP_EXAMPLES: &str = "\
 For this shell only:
   source <(ubiverbs completions bash)        (zsh likewise)
   ubiverbs completions fish | source
@@ -34,13 +34,13 @@ For good, one of:
     ~/.config/fish/completions/ubiverbs.fish";
 
 /// The variable in which a script names its shell when it asks.
-const VARIABLE: &str = "UBIVERBS_COMPLETE";
+const SHELL_VARIABLE: &str = "UBIVERBS_COMPLETE";
 
-const SHELLS: Shells<'static> = Shells(&[&bash::Bash, &Zsh, &Fish, &Elvish, &Powershell]);
+const KNOWN_SHELLS: Shells<'static> = Shells(&[&bash::Bash, &Zsh, &Fish, &Elvish, &Powershell]);
 
 /// If a shell asks, answers it and ends the program.
 pub fn answer(ours: fn() -> Command) {
-    CompleteEnv::with_factory(ours).var(VARIABLE).shells(SHELLS).complete();
+    CompleteEnv::with_factory(ours).var(SHELL_VARIABLE).shells(KNOWN_SHELLS).complete();
 }
 
 /// Prints the script.
@@ -59,8 +59,9 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
 /// The script of a shell, which asks the program `completer`.
 pub fn script(shell: Shell, completer: &str) -> io::Result<Vec<u8>> {
     let mut script = Vec::new();
-    let mut register =
-        |shell: &dyn EnvCompleter| shell.write_registration(VARIABLE, "ubiverbs", "ubiverbs", completer, &mut script);
+    let mut register = |shell: &dyn EnvCompleter| {
+        shell.write_registration(SHELL_VARIABLE, "ubiverbs", "ubiverbs", completer, &mut script)
+    };
     match shell {
         Shell::Bash => register(&bash::Bash)?,
         Shell::Fish => register(&Fish)?,

@@ -13,19 +13,19 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long a peer that lives may take to answer: on a machine that is very busy a measurement may take as long.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long it may take until the stream says of a peer that it is dead, after the NIC has said so.
-const BELATED: Duration = Duration::from_secs(1);
+const DEATH_NOTICE_TIME: Duration = Duration::from_secs(1);
 
-/// The longest line that is read; whoever sends more is no peer of ours.
-const LONGEST: u64 = 1 << 16;
+/// The longest line that is read; a sender of more is no peer of ours.
+const MAX_LINE_BYTES: u64 = 1 << 16;
 
 /// How many lines are read that nobody has asked for yet.
-const AHEAD: usize = 16;
+const LINES_AHEAD: usize = 16;
 
 /// Says that the stream will end now, and that this is right.
-const FAREWELL: &str = "\"farewell\"";
+const END_OF_STREAM_LINE: &str = "\"farewell\"";
 
 /// What a process does when its peer is gone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,7 +61,7 @@ impl Control {
         when_gone: WhenGone,
     ) -> Result<Control, Failure> {
         let gone = Arc::new(AtomicBool::new(false));
-        let (sender, lines) = mpsc::sync_channel(AHEAD);
+        let (sender, lines) = mpsc::sync_channel(LINES_AHEAD);
         let noticed = Arc::clone(&gone);
         thread::Builder::new()
             .name("control".into())
@@ -69,7 +69,7 @@ impl Control {
                 let mut reader = BufReader::new(reader);
                 let mut bidden_farewell = false;
                 while let Some(line) = line(&mut reader) {
-                    bidden_farewell = line == FAREWELL;
+                    bidden_farewell = line == END_OF_STREAM_LINE;
                     if bidden_farewell || sender.send(line).is_err() {
                         break;
                     }
@@ -96,8 +96,8 @@ impl Control {
 
     /// Waits for a message.
     pub fn hear<T: DeserializeOwned>(&self) -> Result<T, Failure> {
-        let line = self.lines.recv_timeout(PATIENCE).map_err(|error| match error {
-            RecvTimeoutError::Timeout => Failure::PeerSilent(PATIENCE),
+        let line = self.lines.recv_timeout(ANSWER_TIMEOUT).map_err(|error| match error {
+            RecvTimeoutError::Timeout => Failure::PeerSilent(ANSWER_TIMEOUT),
             RecvTimeoutError::Disconnected => Failure::PeerGone,
         })?;
         parse(&line)
@@ -127,10 +127,10 @@ impl Control {
         self.gone.is_so()
     }
 
-    /// The same of a peer that answers no packet any more: if it is dead, the NIC may know that before the stream says
-    /// so.
+    /// Whether a peer that answers no packet any more has gone: if it is dead, the NIC may know that before the stream
+    /// says so.
     pub fn turns_out_gone(&self) -> bool {
-        let deadline = Instant::now() + BELATED;
+        let deadline = Instant::now() + DEATH_NOTICE_TIME;
         while !self.is_gone() && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(2));
         }
@@ -140,7 +140,7 @@ impl Control {
     /// Tells the peer that all is done.
     pub fn farewell(&mut self) {
         // If it does not hear it, it is gone already.
-        let _ = self.send(&format!("{FAREWELL}\n"));
+        let _ = self.send(&format!("{END_OF_STREAM_LINE}\n"));
     }
 
     fn send(&mut self, line: &str) -> Result<(), Failure> {
@@ -160,7 +160,7 @@ fn parse<T: DeserializeOwned>(line: &str) -> Result<T, Failure> {
 /// The next line, without its end. None at the end of the stream, or if it has none within reason.
 fn line(reader: &mut impl BufRead) -> Option<String> {
     let mut line = String::new();
-    reader.take(LONGEST).read_line(&mut line).ok()?;
+    reader.take(MAX_LINE_BYTES).read_line(&mut line).ok()?;
     line.ends_with('\n').then(|| line.trim_end().to_owned())
 }
 

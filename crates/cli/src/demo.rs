@@ -23,7 +23,7 @@ use std::io::Write;
 ///
 /// It needs no root, no RDMA hardware, no kernel module, and no network beyond `lo`.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = HELP_EXAMPLES)]
 pub struct Options {
     #[command(flatten)]
     ends: Ends,
@@ -40,7 +40,7 @@ pub struct Options {
     simulation: simulated::Wire,
 }
 
-const EXAMPLES: &str = "\
+const HELP_EXAMPLES: &str = "\
 Examples:
   ubiverbs demo                             on this machine
   ubiverbs demo --device ubi_eth0           another device

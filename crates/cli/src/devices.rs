@@ -28,7 +28,7 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
         writeln!(out, "{document:#}").map_err(Failure::Output)?;
         return Ok(Exit::Ok);
     }
-    let title = style::TITLE;
+    let title = style::TITLE_STYLE;
     for device in &devices {
         let port = device.port();
         writeln!(out, "{title}{}{title:#}", device.name())

@@ -77,13 +77,13 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
 
 fn tell(finding: &Finding, out: &mut impl Write) -> io::Result<()> {
     let (mark, style) = match finding.level {
-        Level::Ok => ("ok", style::GOOD),
-        Level::Warning => ("warning", style::WARNING),
-        Level::Failure => ("FAILURE", style::BAD),
+        Level::Ok => ("ok", style::GOOD_STYLE),
+        Level::Warning => ("warning", style::WARNING_STYLE),
+        Level::Failure => ("FAILURE", style::BAD_STYLE),
     };
     // Processes, devices and directories have the names that others gave them.
     writeln!(out, "{style}{mark:<8}{style:#} {:<14} {}", finding.check, printable(&finding.what))?;
-    let command = style::COMMAND;
+    let command = style::COMMAND_STYLE;
     match &finding.fix {
         Some(fix) => writeln!(out, "{:<8} {:<14} fix: {command}{}{command:#}", "", "", printable(fix)),
         None => Ok(()),

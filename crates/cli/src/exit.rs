@@ -185,7 +185,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Whether somebody has simply read enough.
+    /// Whether the reader has simply read enough.
     pub fn is_closed_pipe(&self) -> bool {
         matches!(self, Failure::Output(error) if error.kind() == io::ErrorKind::BrokenPipe)
     }

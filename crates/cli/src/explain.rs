@@ -10,7 +10,7 @@ use crate::style;
 use checks::Rule;
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
-use entry::{Entry, Kind};
+use entry::{ExplainedWord, Kind};
 use std::ffi::OsStr;
 use std::io::Write;
 
@@ -19,7 +19,7 @@ use std::io::Write;
 /// What a program finds in ibv_wc.status or ibv_wc.vendor_err, what ibv_get_async_event and rdma_get_cm_event answer,
 /// why a connection was rejected, what a call's errno means, and what the rules of --why and --check say.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = HELP_EXAMPLES)]
 pub struct Options {
     /// A number, a name or a part of it, a call and its errno, or a status in words; without it, statuses are listed
     ///
@@ -32,7 +32,7 @@ pub struct Options {
 /// The most words that a sentence has.
 const MAX_WORDS: usize = 12;
 
-const EXAMPLES: &str = "\
+const HELP_EXAMPLES: &str = "\
 Examples:
   ubiverbs explain 12
   ubiverbs explain IBV_WC_RETRY_EXC_ERR
@@ -62,7 +62,7 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
     // Of more words than a call and its errno all must be known.
     let found = if words.len() > 2 && find_sentence(&words).is_empty() { Vec::new() } else { found };
     if found.is_empty() {
-        let bad = style::BAD;
+        let bad = style::BAD_STYLE;
         anstream::eprintln!("{bad}ubiverbs:{bad:#} {}", unknown(&words));
         return Ok(Exit::Job);
     }
@@ -110,21 +110,21 @@ fn explained() -> ArgValueCompleter {
 }
 
 /// Every word of a kind.
-pub fn entries(kind: Kind) -> Vec<Entry> {
+pub fn entries(kind: Kind) -> Vec<ExplainedWord> {
     match kind {
-        Kind::Status => Entry::read(kind, include_str!("explain/statuses.txt")),
-        Kind::AsyncEvent => Entry::read(kind, include_str!("explain/async_events.txt")),
-        Kind::CmEvent => Entry::read(kind, include_str!("explain/cm_events.txt")),
-        Kind::Reject => Entry::read(kind, include_str!("explain/rejects.txt")),
-        Kind::Errno => Entry::read(kind, include_str!("explain/calls.txt")),
+        Kind::Status => ExplainedWord::read(kind, include_str!("explain/statuses.txt")),
+        Kind::AsyncEvent => ExplainedWord::read(kind, include_str!("explain/async_events.txt")),
+        Kind::CmEvent => ExplainedWord::read(kind, include_str!("explain/cm_events.txt")),
+        Kind::Reject => ExplainedWord::read(kind, include_str!("explain/rejects.txt")),
+        Kind::Errno => ExplainedWord::read(kind, include_str!("explain/calls.txt")),
         Kind::Rule => Rule::all().map(rule).collect(),
     }
 }
 
-fn rule(rule: &Rule) -> Entry {
+fn rule(rule: &Rule) -> ExplainedWord {
     // The page begins with the number and the title, which are shown in any case.
     let text = rule.page.split_once('\n').map_or("", |(_, rest)| rest).trim();
-    Entry {
+    ExplainedWord {
         kind: Kind::Rule,
         name: rule.number.to_string(),
         number: Some(rule.number.0.into()),
@@ -139,7 +139,7 @@ fn kind(word: &str) -> Option<Kind> {
 }
 
 /// Words of a kind by number, by name, or by a part of it.
-fn find_among(kind: Kind, asked: &str) -> Vec<Entry> {
+fn find_among(kind: Kind, asked: &str) -> Vec<ExplainedWord> {
     let wanted = asked.to_ascii_uppercase();
     // A status of the connection manager is negative where it is an errno.
     let digits = wanted.trim_start_matches('-');
@@ -149,7 +149,7 @@ fn find_among(kind: Kind, asked: &str) -> Vec<Entry> {
         _ => digits.parse().ok(),
     };
     let entries = entries(kind);
-    let exact: Vec<Entry> = entries
+    let exact: Vec<ExplainedWord> = entries
         .iter()
         .filter(|entry| match number {
             Some(number) => entry.number == Some(number),
@@ -164,52 +164,52 @@ fn find_among(kind: Kind, asked: &str) -> Vec<Entry> {
 }
 
 /// A word of any kind. A number is a status, or a rule.
-fn find(asked: &str) -> Vec<Entry> {
+fn find(asked: &str) -> Vec<ExplainedWord> {
     match asked.parse::<u32>() {
         Ok(0..100) => find_among(Kind::Status, asked),
         Ok(_) => find_among(Kind::Rule, asked),
         Err(_) => {
-            let all: Vec<Entry> = Kind::ALL.into_iter().flat_map(|kind| find_among(kind, asked)).collect();
-            let exact: Vec<Entry> =
+            let all: Vec<ExplainedWord> = Kind::ALL.into_iter().flat_map(|kind| find_among(kind, asked)).collect();
+            let exact: Vec<ExplainedWord> =
                 all.iter().filter(|entry| entry.name.eq_ignore_ascii_case(asked)).cloned().collect();
             if exact.is_empty() { all } else { exact }
         }
     }
 }
 
-/// What `ibv_wc_status_str` says of each status: of this library, and of rdma-core where that is something else.
-const SENTENCES: [[&str; 2]; 24] = [
-    ["success", ""],
-    ["local length error", ""],
-    ["local QP operation error", ""],
-    ["local EE context operation error", ""],
-    ["local protection error", ""],
-    ["work request flushed", "Work Request Flushed Error"],
-    ["memory window bind error", "memory management operation error"],
-    ["bad response", "bad response error"],
-    ["local access error", ""],
-    ["remote invalid request", "remote invalid request error"],
-    ["remote access error", ""],
-    ["remote operation error", ""],
-    ["transport retries exceeded", "transport retry counter exceeded"],
-    ["RNR retries exceeded", "RNR retry counter exceeded"],
-    ["local RDD violation", "local RDD violation error"],
-    ["remote invalid RD request", ""],
-    ["remote aborted", "aborted error"],
-    ["invalid EE context number", ""],
-    ["invalid EE context state", ""],
-    ["fatal error", ""],
-    ["response timeout", "response timeout error"],
-    ["general error", ""],
-    ["tag matching error", "TM error"],
-    ["tag matching rendezvous incomplete", "TM software rendezvous"],
+/// What `ibv_wc_status_str` says of each status.
+const SENTENCES: [&str; 24] = [
+    "success",
+    "local length error",
+    "local QP operation error",
+    "local EE context operation error",
+    "local protection error",
+    "Work Request Flushed Error",
+    "memory management operation error",
+    "bad response error",
+    "local access error",
+    "remote invalid request error",
+    "remote access error",
+    "remote operation error",
+    "transport retry counter exceeded",
+    "RNR retry counter exceeded",
+    "local RDD violation error",
+    "remote invalid RD request",
+    "aborted error",
+    "invalid EE context number",
+    "invalid EE context state",
+    "fatal error",
+    "response timeout error",
+    "general error",
+    "TM error",
+    "TM software rendezvous",
 ];
 
 /// The status that a program has printed in words.
-fn find_sentence(words: &[&str]) -> Vec<Entry> {
+fn find_sentence(words: &[&str]) -> Vec<ExplainedWord> {
     let asked = words.join(" ");
-    let is_asked = |sentences: &[&str; 2]| sentences.iter().any(|one| one.eq_ignore_ascii_case(&asked));
-    let Some(code) = SENTENCES.iter().position(is_asked).filter(|_| !asked.is_empty()) else { return Vec::new() };
+    let is_asked = |sentence: &&str| sentence.eq_ignore_ascii_case(&asked);
+    let Some(code) = SENTENCES.iter().position(is_asked) else { return Vec::new() };
     entries(Kind::Status)
         .into_iter()
         .filter(|entry| entry.number.is_some_and(|number| number as usize == code))
@@ -217,7 +217,7 @@ fn find_sentence(words: &[&str]) -> Vec<Entry> {
 }
 
 /// The errno of a call, by name or number.
-fn find_errno(call: &str, asked: &str) -> Vec<Entry> {
+fn find_errno(call: &str, asked: &str) -> Vec<ExplainedWord> {
     let number = asked.trim_start_matches('-').parse().ok().or_else(|| errno::number(asked));
     let Some(name) = number.and_then(errno::name) else { return Vec::new() };
     let wanted = format!("{call} {name}");
@@ -229,7 +229,9 @@ fn unknown(words: &[&str]) -> String {
     let asked = words.join(" ");
     let general = words.last().and_then(|word| {
         let wanted = word.trim_start_matches('-');
-        errno::ERRNOS.iter().find(|(name, number, _)| name.eq_ignore_ascii_case(wanted) || number.to_string() == wanted)
+        errno::ERRNO_MEANINGS
+            .iter()
+            .find(|(name, number, _)| name.eq_ignore_ascii_case(wanted) || number.to_string() == wanted)
     });
     match (words, general) {
         ([call, _], Some((name, _, means))) if kind(call).is_none() => format!(
@@ -243,7 +245,7 @@ fn kinds() -> String {
     Kind::ALL.map(Kind::word).join(", ")
 }
 
-fn list(entries: &[Entry], out: &mut impl Write) -> std::io::Result<()> {
+fn list(entries: &[ExplainedWord], out: &mut impl Write) -> std::io::Result<()> {
     let width = entries.iter().map(|entry| entry.name.len()).max().unwrap_or_default();
     for entry in entries {
         match entry.number.filter(|_| !matches!(entry.kind, Kind::Rule | Kind::Errno)) {
@@ -254,8 +256,8 @@ fn list(entries: &[Entry], out: &mut impl Write) -> std::io::Result<()> {
     Ok(())
 }
 
-fn explain(entries: &[Entry], out: &mut impl Write) -> std::io::Result<()> {
-    let title = style::TITLE;
+fn explain(entries: &[ExplainedWord], out: &mut impl Write) -> std::io::Result<()> {
+    let title = style::TITLE_STYLE;
     for entry in entries {
         writeln!(out, "{title}{}{title:#}: {}\n", entry.heading(), entry.short)?;
         if !entry.text.is_empty() {

@@ -8,7 +8,7 @@
 //!   TAG                            ----->
 //! ```
 
-use crate::control::PATIENCE;
+use crate::control::ANSWER_TIMEOUT;
 use crate::exit::Failure;
 use ::cluster::Secret;
 use std::io::{self, Read, Write};
@@ -18,9 +18,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// The variable that has the secret: a command line would show it to every user of the host.
-pub const SECRET: &str = "UBIVERBS_SECRET";
+pub const SECRET_VARIABLE: &str = "UBIVERBS_SECRET";
 
-const FIRST: &str = "ubiverbs 2";
+const FIRST_WORDS: &str = "ubiverbs 2";
 
 /// How long a caller may take to prove itself.
 const GREETING_LIMIT: Duration = Duration::from_secs(5);
@@ -29,11 +29,11 @@ const GREETING_LIMIT: Duration = Duration::from_secs(5);
 const MOST_CALLERS: usize = 8;
 
 /// The longest line.
-const LONGEST: usize = 80;
+const MAX_LINE_BYTES: usize = 80;
 
 /// The secret that the environment has.
 pub fn secret() -> Option<String> {
-    std::env::var(SECRET).ok().filter(|secret| !secret.is_empty())
+    std::env::var(SECRET_VARIABLE).ok().filter(|secret| !secret.is_empty())
 }
 
 /// Waits for one who knows the secret. Others are let go, and keep nobody from coming.
@@ -64,7 +64,7 @@ pub fn await_caller(listener: &TcpListener, secret: &str) -> Result<TcpStream, F
 fn greet(stream: &mut TcpStream, secret: &Secret) -> Result<(), Failure> {
     let until = Instant::now() + GREETING_LIMIT;
     let ours = hex(&Secret::number());
-    say(stream, &format!("{FIRST} {ours}"))?;
+    say(stream, &format!("{FIRST_WORDS} {ours}"))?;
     let answer = line(stream, until)?;
     let said = |who: &'static str, theirs: &str| [who, &ours, theirs].map(str::to_owned);
     match answer.split_once(' ') {
@@ -77,18 +77,18 @@ fn greet(stream: &mut TcpStream, secret: &Secret) -> Result<(), Failure> {
 
 /// The caller's part.
 pub fn call(stream: &mut TcpStream) -> Result<(), Failure> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + ANSWER_TIMEOUT;
     let first = line(stream, until)?;
-    let Some(theirs) = first.strip_prefix(FIRST).and_then(|rest| rest.strip_prefix(' ')) else {
+    let Some(theirs) = first.strip_prefix(FIRST_WORDS).and_then(|rest| rest.strip_prefix(' ')) else {
         return Err(Failure::Nonsense(first));
     };
-    let secret = Secret::new(secret().ok_or(Failure::NoSecret(SECRET))?);
+    let secret = Secret::new(secret().ok_or(Failure::NoSecret(SECRET_VARIABLE))?);
     let ours = hex(&Secret::number());
     let said = |who: &'static str| [who, theirs, &ours].map(str::to_owned);
     say(stream, &format!("{ours} {}", sign(&secret, &said("caller"))))?;
     match line(stream, until) {
         Ok(tag) if tag == sign(&secret, &said("server")) => Ok(()),
-        _ => Err(Failure::OtherSecret(SECRET)),
+        _ => Err(Failure::OtherSecret(SECRET_VARIABLE)),
     }
 }
 
@@ -109,7 +109,7 @@ fn say(stream: &mut TcpStream, text: &str) -> Result<(), Failure> {
 fn line(stream: &mut TcpStream, until: Instant) -> Result<String, Failure> {
     let mut line = Vec::new();
     let mut byte = [0];
-    while line.len() < LONGEST {
+    while line.len() < MAX_LINE_BYTES {
         let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         stream.set_read_timeout(Some(left)).map_err(|_| Failure::PeerGone)?;
         stream.read_exact(&mut byte).map_err(|_| Failure::PeerGone)?;

@@ -34,7 +34,7 @@ use exit::{Exit, Failure};
 
 /// An RDMA NIC in user space: see it work, measure it, run RDMA programs on it, and learn what went wrong
 #[derive(Parser)]
-#[command(name = "ubiverbs", version, after_help = EXIT_CODES, styles = style::HELP)]
+#[command(name = "ubiverbs", version, after_help = EXIT_CODES, styles = style::HELP_STYLES)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -119,7 +119,7 @@ fn main() -> ExitCode {
         Ok(exit) => exit.into(),
         Err(failure) => {
             if !failure.is_closed_pipe() {
-                let bad = style::BAD;
+                let bad = style::BAD_STYLE;
                 anstream::eprintln!("{bad}ubiverbs:{bad:#} {}", failure.told());
             }
             failure.exit().into()

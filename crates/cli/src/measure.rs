@@ -6,20 +6,20 @@
 pub mod bare;
 pub mod bob;
 mod calls;
-mod crowd;
 mod figures;
 mod first;
 pub mod machine;
+mod many_queue_pairs;
 mod patience;
 mod sockets;
 mod statistics;
 mod threads;
 mod verbs;
 
-pub use crowd::{CROWDS, SIZE as CROWD_SIZE};
 pub use figures::{Figures, small_table};
-pub use first::{Extras, Measured, Turns};
-pub use threads::{SIZE as THREADS_SIZE, counts as thread_counts};
+pub use first::{Extras, FirstSide, Measured};
+pub use many_queue_pairs::{QUEUE_PAIR_COUNTS, WRITE_BYTES as MANY_QUEUE_PAIRS_BYTES};
+pub use threads::{SEND_BYTES as THREADS_SIZE, counts as thread_counts};
 
 use serde::{Deserialize, Serialize};
 use statistics::Summary;
@@ -103,7 +103,7 @@ impl Carrier {
 /// How both sides wait for what comes next.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Waiting {
+pub enum WaitMode {
     /// They look until it is there.
     Spin,
     /// They sleep until they are woken: in the call for the next event of a completion channel, or for the next bytes
@@ -115,10 +115,10 @@ pub enum Waiting {
     Memory,
 }
 
-impl Waiting {
+impl WaitMode {
     /// Whether the processor is free meanwhile.
     pub fn sleeps(self) -> bool {
-        matches!(self, Waiting::Sleep | Waiting::Epoll)
+        matches!(self, WaitMode::Sleep | WaitMode::Epoll)
     }
 }
 
@@ -135,7 +135,7 @@ pub enum Kind {
     /// No messages: connections, one after the other.
     Connect,
     /// One way, many at a time, over so many queue pairs in turn.
-    Crowd(u32),
+    ManyQueuePairs(u32),
     /// There and back, by so many threads of each side at the same time.
     Threads(u32),
 }
@@ -146,17 +146,17 @@ pub struct Point {
     pub kind: Kind,
     pub size: usize,
     pub carrier: Carrier,
-    pub waiting: Waiting,
+    pub waiting: WaitMode,
     /// By the second pair of processes, which speaks UDP.
     pub udp: bool,
 }
 
 impl Point {
-    pub fn new(kind: Kind, carrier: Carrier, waiting: Waiting, size: usize) -> Point {
+    pub fn new(kind: Kind, carrier: Carrier, waiting: WaitMode, size: usize) -> Point {
         Point { kind, size, carrier, waiting, udp: false }
     }
 
-    /// The same, over UDP.
+    /// A point measured over UDP.
     pub fn over_udp(self) -> Point {
         Point { udp: true, ..self }
     }
@@ -165,11 +165,11 @@ impl Point {
     pub fn beside(self) -> Point {
         let round_trip = self.kind == Kind::RoundTrip;
         let (kind, waiting) = match self.waiting {
-            Waiting::Spin | Waiting::Memory if round_trip => (Kind::RoundTrip, Waiting::Spin),
-            _ if round_trip => (Kind::RoundTrip, Waiting::Sleep),
-            _ if self.kind == Kind::Connect => (Kind::Connect, Waiting::Sleep),
+            WaitMode::Spin | WaitMode::Memory if round_trip => (Kind::RoundTrip, WaitMode::Spin),
+            _ if round_trip => (Kind::RoundTrip, WaitMode::Sleep),
+            _ if self.kind == Kind::Connect => (Kind::Connect, WaitMode::Sleep),
             // A stream does best on sockets that block.
-            _ => (Kind::Stream, Waiting::Sleep),
+            _ => (Kind::Stream, WaitMode::Sleep),
         };
         Point::new(kind, Carrier::Tcp, waiting, self.size)
     }
@@ -186,11 +186,11 @@ impl Point {
         let how = match (self.waiting, self.kind) {
             (_, Kind::Batch) => ", batches",
             (_, Kind::Threads(count)) => return format!("{}, {count} threads", self.carrier.name()),
-            (_, Kind::Crowd(count)) => return format!("{}, {count} queue pairs", self.carrier.name()),
-            (Waiting::Spin, Kind::RoundTrip) if matches!(self.carrier, Carrier::Tcp | Carrier::Unix) => ", spinning",
-            (Waiting::Sleep, Kind::RoundTrip) => ", blocking",
-            (Waiting::Epoll, Kind::RoundTrip) => ", epoll",
-            (Waiting::Memory, Kind::RoundTrip) => ", memory only",
+            (_, Kind::ManyQueuePairs(count)) => return format!("{}, {count} queue pairs", self.carrier.name()),
+            (WaitMode::Spin, Kind::RoundTrip) if matches!(self.carrier, Carrier::Tcp | Carrier::Unix) => ", spinning",
+            (WaitMode::Sleep, Kind::RoundTrip) => ", blocking",
+            (WaitMode::Epoll, Kind::RoundTrip) => ", epoll",
+            (WaitMode::Memory, Kind::RoundTrip) => ", memory only",
             _ => "",
         };
         format!("{}{how}{}", self.carrier.name(), if self.udp { ", UDP" } else { "" })
@@ -217,7 +217,7 @@ pub enum Order {
     /// Make something to be connected to, again and again.
     Welcome,
     /// Make as many more queue pairs as these of mine, and connect them.
-    Crowd { endpoints: Vec<String> },
+    ManyQueuePairs { endpoints: Vec<String> },
     /// Make as many connections for threads as these of mine, and connect them.
     Team { ends: Vec<End> },
     /// Start a partner of your own and lead it, over UDP.
@@ -238,7 +238,7 @@ impl Order {
             Order::Connect { .. } | Order::Listen { .. } | Order::Run(_) | Order::Done => false,
             Order::Bare { .. }
             | Order::Welcome
-            | Order::Crowd { .. }
+            | Order::ManyQueuePairs { .. }
             | Order::Team { .. }
             | Order::Lead { .. }
             | Order::Turn(_) => true,
@@ -255,7 +255,7 @@ impl Order {
                 let sizes = if point.kind == Kind::Connect { 0..=0 } else { 1..=LARGEST_MESSAGE };
                 sizes.contains(&point.size) && (1..=MOST_MESSAGES).contains(count)
             }
-            Order::Crowd { endpoints } => endpoints.len() <= crowd::TOGETHER,
+            Order::ManyQueuePairs { endpoints } => endpoints.len() <= many_queue_pairs::ENDPOINTS_PER_MESSAGE,
             Order::Team { ends } => ends.len() <= MOST_THREADS,
             Order::Listen { .. } | Order::Welcome | Order::Done => true,
         }
@@ -265,7 +265,7 @@ impl Order {
 /// What the second side answers.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
+pub enum MeasureAnswer {
     /// My queue pair.
     Connected(End),
     /// Where I listen, at my end of our TCP connections; and the name of an abstract Unix socket.
@@ -275,20 +275,20 @@ pub enum Answer {
     /// Where I can be called.
     Welcoming(calls::Places),
     /// My queue pairs, in the order of yours.
-    Crowded { endpoints: Vec<String> },
+    ManyQueuePairs { endpoints: Vec<String> },
     /// My connections for threads, in the order of yours.
     Teamed { ends: Vec<End> },
     /// My partner and I are connected.
     Leading,
     /// What my partner and I have measured.
-    Turned(Taken),
+    Turned(RunResult),
     /// My part is done too.
     Ran,
 }
 
 /// What one run has taken.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Taken {
+pub struct RunResult {
     pub nanos: u64,
     /// Of its round trips.
     pub summary: Summary,

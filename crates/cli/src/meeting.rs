@@ -20,16 +20,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Where `--server` listens if no port is said.
-const PORT: u16 = 18515;
+const DEFAULT_PORT: u16 = 18515;
 
 /// How long a call may take.
-const RINGING: Duration = Duration::from_secs(5);
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long `--connect` waits for a server that is just being started.
-const GRACE: Duration = Duration::from_secs(2);
+const SERVER_START_TIME: Duration = Duration::from_secs(2);
 
 /// How long the stream may refuse to take a line.
-const STUCK: Duration = Duration::from_secs(10);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Which two sides there are, and where.
 #[derive(Args, Clone, Debug)]
@@ -104,7 +104,7 @@ pub struct Hello {
     pub address: IpAddr,
 }
 
-const VERSION: u32 = 2;
+const MEETING_VERSION: u32 = 2;
 
 impl Ends {
     /// The first side, which decides what is done.
@@ -124,7 +124,7 @@ impl Ends {
     pub fn await_caller(&self, command: &str, address: &str, out: &mut impl Write) -> Result<Meeting, Failure> {
         self.link.attach()?;
         if let Some(device) = &self.device {
-            // A wrong name is an error now, not when somebody calls.
+            // A wrong name is an error now, not when a peer calls.
             Station::open(Some(device), None)?;
         }
         let listener = listen(address)?;
@@ -136,8 +136,8 @@ impl Ends {
         let given = greeting::secret();
         let drawn = ::cluster::Secret::draw();
         // What the user has said already is not shown again.
-        let with = if given.is_some() { format!("${}", greeting::SECRET) } else { drawn.clone() };
-        let variable = greeting::SECRET;
+        let with = if given.is_some() { format!("${}", greeting::SECRET_VARIABLE) } else { drawn.clone() };
+        let variable = greeting::SECRET_VARIABLE;
         writeln!(
             out,
             "Waiting on {place} for one with the secret: {variable}={with} ubiverbs {command} --connect {at}"
@@ -197,7 +197,7 @@ impl Meeting {
     fn over_tcp(stream: TcpStream, device: Option<&str>, when_gone: WhenGone) -> Result<Meeting, Failure> {
         let system = |source| Failure::System { what: "cannot use the connection", source };
         stream.set_nodelay(true).map_err(system)?;
-        stream.set_write_timeout(Some(STUCK)).map_err(system)?;
+        stream.set_write_timeout(Some(WRITE_TIMEOUT)).map_err(system)?;
         let (here, there) = (stream.local_addr().map_err(system)?, stream.peer_addr().map_err(system)?);
         let station = Station::open(device, Some(here.ip().to_canonical()))?;
         let writer = stream.try_clone().map_err(system)?;
@@ -209,10 +209,13 @@ impl Meeting {
     /// Two processes of one machine.
     fn begin(mut control: Control, station: Station, child: Option<OwnChild>) -> Result<Meeting, Failure> {
         let (process, device, address) = (std::process::id(), station.context.name().to_owned(), station.address);
-        control.tell(&Hello { ubiverbs: VERSION, process, device, address })?;
+        control.tell(&Hello { ubiverbs: MEETING_VERSION, process, device, address })?;
         let peer: Hello = control.hear()?;
-        if peer.ubiverbs != VERSION {
-            return Err(Failure::Nonsense(format!("that it has version {} of it; this is {VERSION}", peer.ubiverbs)));
+        if peer.ubiverbs != MEETING_VERSION {
+            return Err(Failure::Nonsense(format!(
+                "that it has version {} of it; this is {MEETING_VERSION}",
+                peer.ubiverbs
+            )));
         }
         // A link-local address means nothing to TCP without its interface.
         let tcp = match station.address {
@@ -253,17 +256,17 @@ impl Drop for OwnChild {
 
 fn channel(stream: UnixStream, when_gone: WhenGone) -> Result<Control, Failure> {
     let system = |source| Failure::System { what: "cannot use the pair of sockets", source };
-    stream.set_write_timeout(Some(STUCK)).map_err(system)?;
+    stream.set_write_timeout(Some(WRITE_TIMEOUT)).map_err(system)?;
     Control::new(stream.try_clone().map_err(system)?, stream, when_gone)
 }
 
 fn call(text: &str) -> Result<TcpStream, Failure> {
-    let deadline = Instant::now() + GRACE;
+    let deadline = Instant::now() + SERVER_START_TIME;
     let addresses = resolve(text, "")?;
     loop {
         let mut refused = None;
         for address in &addresses {
-            match TcpStream::connect_timeout(address, RINGING) {
+            match TcpStream::connect_timeout(address, CALL_TIMEOUT) {
                 Ok(stream) => return Ok(stream),
                 Err(source) => refused = Some((address, source)),
             }
@@ -311,14 +314,14 @@ fn resolve(text: &str, default_host: &str) -> Result<Vec<SocketAddr>, Failure> {
 fn split(text: &str) -> Option<(&str, u16)> {
     if let Some(rest) = text.strip_prefix('[') {
         let (host, port) = rest.split_once(']')?;
-        let port = port.strip_prefix(':').map_or(Some(PORT), |port| port.parse().ok())?;
+        let port = port.strip_prefix(':').map_or(Some(DEFAULT_PORT), |port| port.parse().ok())?;
         return Some((host, port));
     }
     match text.split_once(':') {
         // More than one colon: an IPv6 address.
-        Some((_, port)) if port.contains(':') => Some((text, PORT)),
+        Some((_, port)) if port.contains(':') => Some((text, DEFAULT_PORT)),
         Some((host, port)) => Some((host, port.parse().ok()?)),
-        None => Some((text, PORT)),
+        None => Some((text, DEFAULT_PORT)),
     }
 }
 
@@ -329,15 +332,15 @@ mod tests {
     #[test]
     fn addresses_come_with_and_without_port() {
         for (text, host, port) in [
-            ("10.0.0.1", "10.0.0.1", PORT),
+            ("10.0.0.1", "10.0.0.1", DEFAULT_PORT),
             ("10.0.0.1:7", "10.0.0.1", 7),
-            ("fe80::1%eth0", "fe80::1%eth0", PORT),
-            ("::1", "::1", PORT),
+            ("fe80::1%eth0", "fe80::1%eth0", DEFAULT_PORT),
+            ("::1", "::1", DEFAULT_PORT),
             ("[::1]:9", "::1", 9),
-            ("[::1]", "::1", PORT),
+            ("[::1]", "::1", DEFAULT_PORT),
             ("host:80", "host", 80),
             (":80", "", 80),
-            ("", "", PORT),
+            ("", "", DEFAULT_PORT),
         ] {
             assert_eq!(split(text), Some((host, port)), "{text}");
         }

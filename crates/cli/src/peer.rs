@@ -23,7 +23,7 @@ pub enum Order {
 /// What the second side answers.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Answer {
+pub enum PeerAnswer {
     /// My queue pairs, and the memory I share.
     Introduced(Introduction),
     /// My part is prepared.
@@ -35,7 +35,7 @@ pub enum Answer {
         said: String,
     },
     /// About a measurement.
-    Measure(measure::Answer),
+    Measure(measure::MeasureAnswer),
     /// It cannot be done.
     Failed(#[serde(deserialize_with = "crate::control::printable")] String),
 }
@@ -51,15 +51,15 @@ pub struct Introduction {
 }
 
 /// Gives an order and hears the answer.
-pub fn ask(meeting: &mut Meeting, order: &Order) -> Result<Answer, Failure> {
+pub fn ask(meeting: &mut Meeting, order: &Order) -> Result<PeerAnswer, Failure> {
     meeting.control.tell(order)?;
     answer(meeting)
 }
 
 /// Hears an answer.
-pub fn answer(meeting: &Meeting) -> Result<Answer, Failure> {
+pub fn answer(meeting: &Meeting) -> Result<PeerAnswer, Failure> {
     match meeting.control.hear()? {
-        Answer::Failed(why) => Err(Failure::Peer(why)),
+        PeerAnswer::Failed(why) => Err(Failure::Peer(why)),
         answer => Ok(answer),
     }
 }
@@ -67,11 +67,11 @@ pub fn answer(meeting: &Meeting) -> Result<Answer, Failure> {
 /// Hears that the peer is prepared.
 pub fn ready(meeting: &Meeting) -> Result<(), Failure> {
     match answer(meeting)? {
-        Answer::Ready => Ok(()),
+        PeerAnswer::Ready => Ok(()),
         other => Err(unexpected(&other)),
     }
 }
 
-pub fn unexpected(answer: &Answer) -> Failure {
+pub fn unexpected(answer: &PeerAnswer) -> Failure {
     Failure::Nonsense(format!("{answer:?}"))
 }

@@ -15,7 +15,7 @@ use crate::meeting::Link;
 use clap::Args;
 use hca::Device;
 use hca::environment::{self, Log};
-use linker::{LIBRARIES, PATHS, PRELOAD, SEARCH_PATH, SOCKETS};
+use linker::{LIBRARIES, PATHS_LIBRARY, PRELOAD_VARIABLE, SEARCH_PATH, SOCKETS_LIBRARY};
 use rustix::process::{Resource, getrlimit};
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -30,7 +30,7 @@ use std::process::Command;
 /// The program is not changed or compiled again, and it needs no privileges. Only this program is affected, and what
 /// it starts.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = AFTER)]
+#[command(after_help = AFTER_HELP)]
 pub struct Options {
     /// Show the program only these devices, separated by commas; `ubiverbs devices` lists them
     #[arg(long, value_name = "NAME", value_delimiter = ',', add = crate::candidates::devices())]
@@ -87,7 +87,7 @@ pub struct Options {
     checking: checking::Checking,
 }
 
-const AFTER: &str = "\
+const AFTER_HELP: &str = "\
 Examples:
   ubiverbs run -- ibv_devinfo -v
   ubiverbs run --device ubi_lo -- ibv_rc_pingpong -g 0
@@ -114,18 +114,18 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     command.args(arguments).env(SEARCH_PATH, linker::search_path(&library, env::var_os(SEARCH_PATH))?);
     let mut preload = LIBRARIES.to_vec();
     if options.sockets {
-        if !library.join(SOCKETS).is_file() {
+        if !library.join(SOCKETS_LIBRARY).is_file() {
             return Err(Failure::NoLibrary { directory: library });
         }
         // In front: its functions are found first, and the C library's after ours.
-        preload.insert(0, SOCKETS);
+        preload.insert(0, SOCKETS_LIBRARY);
     }
     if !options.device.is_empty() {
         check_devices(&options.device)?;
-        command.env(environment::DEVICE, options.device.join(","));
+        command.env(environment::DEVICE_VARIABLE, options.device.join(","));
     }
     if let Some(link) = &options.link {
-        command.env(environment::LINK, if *link == Link::Udp { "udp" } else { "shared" });
+        command.env(environment::LINK_VARIABLE, if *link == Link::Udp { "udp" } else { "shared" });
     }
     if let Some(plan) = &options.faults {
         environment::check_faults(plan).map_err(|reason| Failure::Argument {
@@ -133,19 +133,19 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
             text: plan.clone(),
             reason,
         })?;
-        command.env(environment::FAULTS, plan);
+        command.env(environment::FAULTS_VARIABLE, plan);
     }
     if let Some(path) = &options.pcap {
-        command.env(environment::PCAP, path_of_file("--pcap", path)?);
+        command.env(environment::PCAP_VARIABLE, path_of_file("--pcap", path)?);
     }
     if let Some(log) = &options.log {
         match Log::of(log) {
-            Log::File(path) => command.env(environment::LOG, path_of_file("--log", &path)?),
+            Log::File(path) => command.env(environment::LOG_VARIABLE, path_of_file("--log", &path)?),
             Log::NoLevel(word) => {
                 let reason = Log::no_level(&word);
                 return Err(Failure::Argument { option: "--log", text: word, reason });
             }
-            _ => command.env(environment::LOG, log),
+            _ => command.env(environment::LOG_VARIABLE, log),
         };
     }
     let settings = options.checking.prepare(&mut command)?;
@@ -161,14 +161,14 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
         None => files(&library, &options.device),
     };
     if let Ok(directory) = &files {
-        preload.push(PATHS);
-        command.env(environment::FILES, directory);
-        let (variable, value) = files::gpu::VARIABLE;
+        preload.push(PATHS_LIBRARY);
+        command.env(environment::FILES_VARIABLE, directory);
+        let (variable, value) = files::gpu::PEER_GONE_SETTING;
         if files::gpu::are_here() && env::var_os(variable).is_none() {
             command.env(variable, value);
         }
     }
-    command.env(PRELOAD, linker::preloaded(&library, &preload, env::var_os(PRELOAD)));
+    command.env(PRELOAD_VARIABLE, linker::preloaded(&library, &preload, env::var_os(PRELOAD_VARIABLE)));
     if options.verbose {
         explain(&command, &files);
     }
@@ -198,20 +198,20 @@ pub fn library() -> Result<PathBuf, Failure> {
 
 /// The directory with the device files; or why there is none, which keeps no program from running.
 fn files(library: &Path, names: &[String]) -> Result<PathBuf, String> {
-    if !library.join(PATHS).is_file() {
+    if !library.join(PATHS_LIBRARY).is_file() {
         return Err(without_paths(library));
     }
     shown(names).and_then(|devices| files::provide(&devices)).map_err(|failure| failure.told())
 }
 
 fn without_paths(library: &Path) -> String {
-    format!("there is no {PATHS} in {}", library.display())
+    format!("there is no {PATHS_LIBRARY} in {}", library.display())
 }
 
 /// Where device files would be written to; or why there would be none.
 pub fn files_can_be_written() -> Result<PathBuf, String> {
     let library = library().map_err(|failure| failure.told())?;
-    if !library.join(PATHS).is_file() {
+    if !library.join(PATHS_LIBRARY).is_file() {
         return Err(without_paths(&library));
     }
     files::place().map_err(|failure| failure.told())
@@ -229,7 +229,7 @@ fn explain(command: &Command, files: &Result<PathBuf, String>) {
 
 /// The devices that the program will see, in the order in which it will.
 fn shown(names: &[String]) -> Result<Vec<Device>, Failure> {
-    let users = environment::variable(environment::DEVICE).filter(|_| names.is_empty()).unwrap_or_default();
+    let users = environment::variable(environment::DEVICE_VARIABLE).filter(|_| names.is_empty()).unwrap_or_default();
     let users = users.to_string_lossy();
     let users = users.split(',').map(str::trim).filter(|name| !name.is_empty());
     let wanted: Vec<&str> = names.iter().map(String::as_str).chain(users).collect();

@@ -6,7 +6,7 @@ mod bob;
 use crate::exit::{Exit, Failure};
 use crate::measure::bob::Partner;
 use crate::meeting::{Ends, Link, Meeting};
-use crate::peer::{Answer, Order};
+use crate::peer::{Order, PeerAnswer};
 use bob::Bob;
 use clap::Args;
 use std::io::Write;
@@ -26,7 +26,7 @@ pub struct Options {
 pub fn run(options: &Options) -> Result<Exit, Failure> {
     let mut meeting = Meeting::as_child(options.device.as_deref(), options.link)?;
     match obey(&mut meeting, &mut |_| Ok(())) {
-        // Whoever started us has given up, and has said why.
+        // The process that started us has given up, and has said why.
         Ok(()) | Err(Failure::PeerGone) => Ok(Exit::Ok),
         Err(failure) => Err(failure),
     }
@@ -53,7 +53,7 @@ fn obey(meeting: &mut Meeting, say: &mut dyn FnMut(&str) -> Result<(), Failure>)
             Ok(said) if said.is_empty() => {}
             Ok(said) => say(&said)?,
             Err(failure) => {
-                meeting.control.tell(&Answer::Failed(failure.told()))?;
+                meeting.control.tell(&PeerAnswer::Failed(failure.told()))?;
                 return Err(failure);
             }
         }

@@ -16,7 +16,7 @@ use std::time::Instant;
 /// Everything comes from a script, from options, or both: an option stands for the line of a script of the same name,
 /// and comes after it. The same scenario with the same seed prints the same bytes.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = EXAMPLES, after_long_help = long_help())]
+#[command(after_help = HELP_EXAMPLES, after_long_help = long_help())]
 pub struct Options {
     /// A script: one statement a line, `#` before comments; `-` is standard input
     #[arg(value_hint = ValueHint::FilePath)]
@@ -62,7 +62,7 @@ pub struct Options {
 const CONGESTION: [&str; Congestion::NAMES.len()] =
     [Congestion::NAMES[0].0, Congestion::NAMES[1].0, Congestion::NAMES[2].0, Congestion::NAMES[3].0];
 
-const EXAMPLES: &str = "\
+const HELP_EXAMPLES: &str = "\
 Examples:
   ubiverbs simulate --hosts 9 --workload 'incast bytes 4M'
   ubiverbs simulate --hosts 1024 --topology fat-tree-3 --workload permutation --html run.html
@@ -71,11 +71,11 @@ Examples:
 `ubiverbs simulate --help` lists the statements of scripts.";
 
 fn long_help() -> String {
-    format!("{EXAMPLES}\n\nStatements of scripts:\n{}", fabric::script::HELP)
+    format!("{HELP_EXAMPLES}\n\nStatements of scripts:\n{}", fabric::script::STATEMENT_HELP)
 }
 
 /// From so many hosts on huge pages pay for starting again.
-const LARGE: u32 = 2_000;
+const LARGE_RUN_HOSTS: u32 = 2_000;
 
 /// Has the C library take huge pages, by which an event in a large network costs a fifth less: that is asked for before
 /// a program begins, so the program begins again. Where that cannot be it goes on as it is.
@@ -95,7 +95,7 @@ fn take_huge_pages() {
 pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
     let scenario = scenario(options)?;
     // What comes through a pipe is read once.
-    if scenario.hosts >= LARGE && options.script.as_ref().is_none_or(|path| path.is_file()) {
+    if scenario.hosts >= LARGE_RUN_HOSTS && options.script.as_ref().is_none_or(|path| path.is_file()) {
         take_huge_pages();
     }
     let begun = Instant::now();

@@ -1,6 +1,6 @@
 //! An opened device of this process, chosen by name or by the address that the two sides talk over.
 
-use crate::control::{Control, PATIENCE};
+use crate::control::{ANSWER_TIMEOUT, Control};
 use crate::exit::Failure;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -92,8 +92,8 @@ pub fn finish<R: Outcome>(mut work: Operation<R>, control: &Control) -> Result<R
         if control.is_gone() {
             return Err(Failure::PeerGone);
         }
-        if begun.elapsed() > PATIENCE {
-            return Err(Failure::PeerSilent(PATIENCE));
+        if begun.elapsed() > ANSWER_TIMEOUT {
+            return Err(Failure::PeerSilent(ANSWER_TIMEOUT));
         }
     }
 }

@@ -6,24 +6,24 @@ use clap::{ColorChoice, ValueEnum};
 use std::env;
 use std::ffi::OsString;
 
-pub const GOOD: Style = AnsiColor::Green.on_default().bold();
-pub const WARNING: Style = AnsiColor::Yellow.on_default().bold();
-pub const BAD: Style = AnsiColor::Red.on_default().bold();
-pub const TITLE: Style = Style::new().bold();
-pub const ALICE: Style = AnsiColor::Cyan.on_default();
-pub const BOB: Style = AnsiColor::Magenta.on_default();
+pub const GOOD_STYLE: Style = AnsiColor::Green.on_default().bold();
+pub const WARNING_STYLE: Style = AnsiColor::Yellow.on_default().bold();
+pub const BAD_STYLE: Style = AnsiColor::Red.on_default().bold();
+pub const TITLE_STYLE: Style = Style::new().bold();
+pub const ALICE_STYLE: Style = AnsiColor::Cyan.on_default();
+pub const BOB_STYLE: Style = AnsiColor::Magenta.on_default();
 /// A command to type.
-pub const COMMAND: Style = AnsiColor::Cyan.on_default();
+pub const COMMAND_STYLE: Style = AnsiColor::Cyan.on_default();
 
 /// Of help and of errors in command lines.
-pub const HELP: Styles = Styles::styled()
-    .header(TITLE)
-    .usage(TITLE)
+pub const HELP_STYLES: Styles = Styles::styled()
+    .header(TITLE_STYLE)
+    .usage(TITLE_STYLE)
     .literal(AnsiColor::Cyan.on_default().bold())
     .placeholder(AnsiColor::Cyan.on_default())
-    .valid(GOOD)
-    .invalid(WARNING)
-    .error(BAD);
+    .valid(GOOD_STYLE)
+    .invalid(WARNING_STYLE)
+    .error(BAD_STYLE);
 
 /// From now on, all output is so.
 pub fn choose(choice: ColorChoice) {

@@ -17,7 +17,7 @@ use trace::{Event, JsonReader, Logged};
 /// failed completion, refused call, dropped packet and stalled queue pair in them. With the logs of both ends of a
 /// connection, what one side saw is shown beside what the other side knows about it.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = HELP_EXAMPLES)]
 pub struct Options {
     /// Logs of events, one JSON object per line; `-` is standard input
     ///
@@ -32,7 +32,7 @@ pub struct Options {
     json: bool,
 }
 
-const EXAMPLES: &str = "\
+const HELP_EXAMPLES: &str = "\
 Examples:
   ubiverbs why client.log
   ubiverbs why client.log server.log
@@ -67,7 +67,7 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
 }
 
 /// How often a checker is told that time has passed, in nanoseconds of the log.
-const TICK: u64 = 500_000_000;
+const TICK_NANOS: u64 = 500_000_000;
 
 /// A checker of one process, and what it has found.
 struct Inspector {
@@ -81,7 +81,7 @@ impl Inspector {
     fn see(&mut self, event: &Event) {
         let Inspector { checker, findings, ticked, last } = self;
         let mut found = |finding| findings.push(finding);
-        if event.at.saturating_sub(*ticked) >= TICK {
+        if event.at.saturating_sub(*ticked) >= TICK_NANOS {
             checker.tick(event.at, &mut Absent, &mut found);
             *ticked = event.at;
         }
@@ -122,7 +122,7 @@ fn explain<R: io::BufRead>(path: &Path, log: &mut JsonReader<R>, settings: &Sett
         };
         return Err(Failure::NoLog { path: path.to_owned(), what });
     }
-    let warning = style::WARNING;
+    let warning = style::WARNING_STYLE;
     let warn = |text: String| anstream::eprintln!("{warning}ubiverbs:{warning:#} {}: {text}", path.display());
     for (count, what) in [(log.skipped(), "no events that this version knows"), (log.foreign(), "no JSON objects")] {
         match count {
@@ -191,7 +191,7 @@ fn answers(finding: &Finding, connection: Between) -> bool {
 }
 
 fn print(reports: &[Report], out: &mut impl Write) -> io::Result<()> {
-    let title = style::TITLE;
+    let title = style::TITLE_STYLE;
     for report in reports {
         writeln!(out, "{title}{}{title:#}", report.name)?;
         if report.findings.is_empty() {
@@ -199,9 +199,9 @@ fn print(reports: &[Report], out: &mut impl Write) -> io::Result<()> {
         }
         for finding in &report.findings {
             let colour = match finding.severity {
-                Severity::Error => style::BAD,
-                Severity::Warning => style::WARNING,
-                _ => style::TITLE,
+                Severity::Error => style::BAD_STYLE,
+                Severity::Warning => style::WARNING_STYLE,
+                _ => style::TITLE_STYLE,
             };
             let text = finding.to_string();
             let (word, rest) = text.split_once(':').unwrap_or(("", &text));

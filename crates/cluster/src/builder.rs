@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::plan::{Plan, plan};
 use crate::secret::Secret;
 use crate::settings::{Settings, Sharing};
-use crate::topology::{FNV, Topology, fnv};
+use crate::topology::{FNV_OFFSET, Topology, fnv};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -21,7 +21,7 @@ pub struct Builder {
     pub(crate) settings: Settings,
     pub(crate) secret: Option<Secret>,
     pub(crate) limit: Duration,
-    pub(crate) place: Option<Place>,
+    pub(crate) place: Option<MeetingPlace>,
 }
 
 impl Builder {
@@ -34,13 +34,13 @@ impl Builder {
     /// Members meet at this address: member 0 listens there, and the others find it. A member of rank `None` gets one
     /// that is free; member 0 must know that it is.
     pub fn rendezvous(mut self, at: SocketAddr, rank: impl Into<Option<u32>>) -> Builder {
-        self.place = Some(Place::Rendezvous { at, rank: rank.into() });
+        self.place = Some(MeetingPlace::Rendezvous { at, rank: rank.into() });
         self
     }
 
     /// Every member knows all addresses: member `r` listens at the `r`-th. Their number is the size of the group.
     pub fn addresses(mut self, addresses: &[SocketAddr], rank: u32) -> Builder {
-        self.place = Some(Place::List { addresses: addresses.to_vec(), rank });
+        self.place = Some(MeetingPlace::List { addresses: addresses.to_vec(), rank });
         self
     }
 
@@ -118,38 +118,38 @@ impl Builder {
     /// What members must agree on, as one number.
     pub(crate) fn digest(&self) -> u64 {
         let list = match &self.place {
-            Some(Place::List { addresses, .. }) => {
-                addresses.iter().fold(FNV, |digest, address| fnv(digest, address.to_string().as_bytes()))
+            Some(MeetingPlace::List { addresses, .. }) => {
+                addresses.iter().fold(FNV_OFFSET, |digest, address| fnv(digest, address.to_string().as_bytes()))
             }
             _ => 0,
         };
         let parts = [self.topology.digest(self.size), self.settings.digest(), list];
-        parts.iter().fold(FNV, |digest, part| fnv(digest, &part.to_le_bytes()))
+        parts.iter().fold(FNV_OFFSET, |digest, part| fnv(digest, &part.to_le_bytes()))
     }
 }
 
 /// Where members meet.
 #[derive(Clone, Debug)]
-pub(crate) enum Place {
+pub(crate) enum MeetingPlace {
     Rendezvous { at: SocketAddr, rank: Option<u32> },
     List { addresses: Vec<SocketAddr>, rank: u32 },
 }
 
-impl Place {
+impl MeetingPlace {
     /// Whether it makes sense for a group of this size.
     pub fn check(&self, size: u32) -> Result<(), Error> {
         let refuse = |what: String| Err(Error::Setting { what });
         match self {
-            Place::Rendezvous { rank: Some(rank), .. } | Place::List { rank, .. } if *rank >= size => {
+            MeetingPlace::Rendezvous { rank: Some(rank), .. } | MeetingPlace::List { rank, .. } if *rank >= size => {
                 Err(Error::Rank { rank: *rank, size })
             }
-            Place::Rendezvous { at, .. } if at.ip().is_unspecified() || at.port() == 0 => {
+            MeetingPlace::Rendezvous { at, .. } if at.ip().is_unspecified() || at.port() == 0 => {
                 refuse(format!("{at} is no place to meet: an address of member 0 and a port are needed"))
             }
-            Place::List { addresses, .. } if addresses.len() != size as usize => {
+            MeetingPlace::List { addresses, .. } if addresses.len() != size as usize => {
                 refuse(format!("there are {} addresses for {size} members", addresses.len()))
             }
-            Place::List { addresses, .. } => {
+            MeetingPlace::List { addresses, .. } => {
                 let mut seen = HashMap::new();
                 for (rank, address) in (0..).zip(addresses) {
                     if address.ip().is_unspecified() || address.port() == 0 {
@@ -161,21 +161,21 @@ impl Place {
                 }
                 Ok(())
             }
-            Place::Rendezvous { .. } => Ok(()),
+            MeetingPlace::Rendezvous { .. } => Ok(()),
         }
     }
 
     pub fn rank(&self) -> Option<u32> {
         match self {
-            Place::Rendezvous { rank, .. } => *rank,
-            Place::List { rank, .. } => Some(*rank),
+            MeetingPlace::Rendezvous { rank, .. } => *rank,
+            MeetingPlace::List { rank, .. } => Some(*rank),
         }
     }
 
     pub fn meeting_point(&self) -> SocketAddr {
         match self {
-            Place::Rendezvous { at, .. } => *at,
-            Place::List { addresses, .. } => addresses[0],
+            MeetingPlace::Rendezvous { at, .. } => *at,
+            MeetingPlace::List { addresses, .. } => addresses[0],
         }
     }
 }

@@ -182,7 +182,7 @@ impl Header {
 
     pub fn encode(&self, bytes: &mut [u8; Header::LENGTH]) {
         bytes[0] = self.kind as u8;
-        bytes[1] = VERSION;
+        bytes[1] = MESSAGE_VERSION;
         bytes[2..4].copy_from_slice(&self.credits.to_le_bytes());
         bytes[4..8].copy_from_slice(&self.origin.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.destination.to_le_bytes());
@@ -208,7 +208,7 @@ impl Header {
             5 => Kind::Failure,
             _ => return Err("its kind is unknown"),
         };
-        if bytes[1] != VERSION {
+        if bytes[1] != MESSAGE_VERSION {
             return Err("it is of another version");
         }
         let (origin, destination) = (word(4), word(8));
@@ -223,7 +223,7 @@ impl Header {
 }
 
 /// Of messages and of what members say when they meet.
-pub(crate) const VERSION: u8 = 3;
+pub(crate) const MESSAGE_VERSION: u8 = 3;
 
 #[cfg(test)]
 mod tests {

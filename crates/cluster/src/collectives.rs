@@ -35,7 +35,7 @@ const FEW_STEPS: usize = 128 << 10;
 const SMALL_BLOCK: usize = 16 << 10;
 
 /// What the NIC moves at once. A message that is one of several has as many of them as fit its buffer, header included.
-const TRAIN: usize = 64 << 10;
+const TRAIN_BYTES: usize = 64 << 10;
 
 impl Group {
     /// Waits until all members have called it.
@@ -290,7 +290,7 @@ async fn reduce<T: Element>(net: &mut Net, algorithm: Algorithm, data: &mut [T],
 fn slots<T: Element>(net: &Net, range: Range<usize>) -> impl DoubleEndedIterator<Item = Range<usize>> + Clone + use<T> {
     let slot = net.settings.slot;
     let is_alone = range.len() * T::SIZE <= slot;
-    let bytes = if is_alone || slot < TRAIN { slot } else { slot / TRAIN * TRAIN - Header::LENGTH };
+    let bytes = if is_alone || slot < TRAIN_BYTES { slot } else { slot / TRAIN_BYTES * TRAIN_BYTES - Header::LENGTH };
     let each = bytes / T::SIZE;
     let count = range.len().div_ceil(each).max(1);
     (0..count).map(move |slot| {

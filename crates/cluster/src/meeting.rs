@@ -30,13 +30,13 @@ pub(crate) use talk::Word;
 use crate::builder::Builder;
 use crate::error::Error;
 use crate::net::{Net, Parts};
-use crate::secret::{Secret, TAG};
+use crate::secret::{Secret, TAG_BYTES};
 
 /// Before the number of a meeting, in a refusal.
-const CHALLENGE: &[u8] = b"ubiC";
+const CHALLENGE_MARK: &[u8] = b"ubiC";
 
 /// What member 0 proves with: to the one with this introduction, for this rank and session.
-fn welcome(secret: &Secret, introduction: &[u8; TAG], rank: u32, session: &[u8; TAG]) -> [u8; TAG] {
+fn welcome(secret: &Secret, introduction: &[u8; TAG_BYTES], rank: u32, session: &[u8; TAG_BYTES]) -> [u8; TAG_BYTES] {
     secret.tag(&[b"welcome", introduction, &rank.to_le_bytes(), session])
 }
 

@@ -30,10 +30,10 @@ use ubiverbs::{
 };
 
 /// How often a group that waits looks at what takes long.
-pub(crate) const TICK: Duration = Duration::from_millis(50);
+pub(crate) const TICK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Calls that are remembered, to say who called what.
-const HISTORY: usize = 16;
+const MAX_REMEMBERED_CALLS: usize = 16;
 
 /// The connections of one member.
 pub(crate) struct Net {
@@ -234,7 +234,7 @@ impl Net {
         self.quiet = 0;
         self.said = None;
         self.waits.clear();
-        if self.history.len() == HISTORY {
+        if self.history.len() == MAX_REMEMBERED_CALLS {
             self.history.pop_front();
         }
         self.history.push_back(call);
@@ -474,7 +474,7 @@ impl Net {
         }
         let tick = self.tick.get_or_insert_with(|| {
             Box::pin(async {
-                ubiverbs::sleep(TICK).await;
+                ubiverbs::sleep(TICK_INTERVAL).await;
             })
         });
         if tick.as_mut().poll(&mut context).is_ready() {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// The length of a tag.
-pub const TAG: usize = 16;
+pub const TAG_BYTES: usize = 16;
 
 /// A secret that several processes have.
 ///
@@ -33,19 +33,19 @@ impl Secret {
     }
 
     /// A number that nobody guesses, and that does not come again.
-    pub fn number() -> [u8; TAG] {
+    pub fn number() -> [u8; TAG_BYTES] {
         let half = || RandomState::new().hash_one(0u64).to_le_bytes();
         join([half(), half()])
     }
 
     /// Shows that one who knows the secret said this.
-    pub fn tag(&self, said: &[&[u8]]) -> [u8; TAG] {
+    pub fn tag(&self, said: &[&[u8]]) -> [u8; TAG_BYTES] {
         let Secret([low, high]) = *self;
         join([1, 2].map(|half| sip([low ^ half, high], said).to_le_bytes()))
     }
 
     /// Whether the tag shows that. Takes as long for a wrong tag as for the right one.
-    pub fn proves(&self, said: &[&[u8]], tag: &[u8; TAG]) -> bool {
+    pub fn proves(&self, said: &[&[u8]], tag: &[u8; TAG_BYTES]) -> bool {
         self.tag(said).iter().zip(tag).fold(0, |differs, (ours, theirs)| differs | (ours ^ theirs)) == 0
     }
 
@@ -71,8 +71,8 @@ fn sip([low, high]: [u64; 2], parts: &[&[u8]]) -> u64 {
     hasher.finish()
 }
 
-fn join([low, high]: [[u8; 8]; 2]) -> [u8; TAG] {
-    let mut both = [0; TAG];
+fn join([low, high]: [[u8; 8]; 2]) -> [u8; TAG_BYTES] {
+    let mut both = [0; TAG_BYTES];
     both[..8].copy_from_slice(&low);
     both[8..].copy_from_slice(&high);
     both
@@ -93,7 +93,7 @@ mod tests {
         for other in [Secret::new("theirs"), Secret::new(""), secret.derive(b"x")] {
             assert!(!other.proves(&[b"one", b"two"], &tag));
         }
-        for bit in 0..8 * TAG {
+        for bit in 0..8 * TAG_BYTES {
             let mut wrong = tag;
             wrong[bit / 8] ^= 1 << (bit % 8);
             assert!(!secret.proves(&[b"one", b"two"], &wrong));

@@ -1,6 +1,6 @@
 //! What members of a group agree on before they meet.
 
-use crate::topology::{FNV, fnv};
+use crate::topology::{FNV_OFFSET, fnv};
 use std::time::Duration;
 
 /// Receives beyond the credits, for what needs none.
@@ -47,7 +47,7 @@ impl Settings {
     }
 
     pub fn digest(&self) -> u64 {
-        let mut digest = fnv(FNV, &(self.slot as u64).to_le_bytes());
+        let mut digest = fnv(FNV_OFFSET, &(self.slot as u64).to_le_bytes());
         digest = fnv(digest, &self.receives.to_le_bytes());
         fnv(digest, &[u8::from(self.on_demand)])
     }

@@ -61,7 +61,7 @@ type Neighbours = dyn Fn(u32, u32) -> Vec<u32> + Send + Sync;
 pub const MAX_MEMBERS: u32 = 1 << 16;
 
 /// The most members whose connections are looked at one by one, where no formula says how far it is.
-const SEARCHED: u32 = 1 << 14;
+const MAX_SEARCHED_MEMBERS: u32 = 1 << 14;
 
 impl Topology {
     /// A topology of one's own: `neighbours(rank, size)` says whom a member is connected with. Every member must answer
@@ -111,8 +111,8 @@ impl Topology {
 
     fn check_custom(&self, custom: &Custom, size: u32) -> Result<(), Error> {
         let refuse = |why: String| Err(Error::Topology { topology: self.to_string(), size, why });
-        if size > SEARCHED {
-            return refuse(format!("one of a program's own has {SEARCHED} members at most"));
+        if size > MAX_SEARCHED_MEMBERS {
+            return refuse(format!("one of a program's own has {MAX_SEARCHED_MEMBERS} members at most"));
         }
         for rank in 0..size {
             for near in (custom.neighbours)(rank, size) {
@@ -203,7 +203,7 @@ impl Topology {
 
     /// The topology as one number: members compare theirs.
     pub(crate) fn digest(&self, size: u32) -> u64 {
-        let mut digest = fnv(FNV, self.to_string().as_bytes());
+        let mut digest = fnv(FNV_OFFSET, self.to_string().as_bytes());
         if let Topology::Custom(custom) = self {
             for near in custom.edges(size) {
                 near.iter().for_each(|near| digest = fnv(digest, &near.to_le_bytes()));
@@ -214,7 +214,7 @@ impl Topology {
     }
 }
 
-pub(crate) const FNV: u64 = 0xcbf2_9ce4_8422_2325;
+pub(crate) const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// FNV-1a, which is enough to tell settings apart; it guards nothing.
 pub(crate) fn fnv(start: u64, bytes: &[u8]) -> u64 {

@@ -143,21 +143,21 @@ impl In<'_> {
 }
 
 /// An address in a message: as IPv6, and its port.
-pub(crate) const ADDRESS: usize = 18;
+pub(crate) const ADDRESS_BYTES: usize = 18;
 
-pub(crate) fn address_bytes(address: SocketAddr) -> [u8; ADDRESS] {
+pub(crate) fn address_bytes(address: SocketAddr) -> [u8; ADDRESS_BYTES] {
     let ip = match address.ip() {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
         IpAddr::V6(ip) => ip,
     };
-    let mut bytes = [0; ADDRESS];
+    let mut bytes = [0; ADDRESS_BYTES];
     bytes[..16].copy_from_slice(&ip.octets());
     bytes[16..].copy_from_slice(&address.port().to_be_bytes());
     bytes
 }
 
 /// None for what nobody can be reached at.
-pub(crate) fn read_address(bytes: &[u8; ADDRESS]) -> Option<SocketAddr> {
+pub(crate) fn read_address(bytes: &[u8; ADDRESS_BYTES]) -> Option<SocketAddr> {
     let [ip @ .., high, low] = *bytes;
     let (ip, port) = (IpAddr::from(ip).to_canonical(), u16::from_be_bytes([high, low]));
     let reachable = port != 0 && !ip.is_unspecified() && !ip.is_multicast();

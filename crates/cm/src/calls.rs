@@ -192,7 +192,7 @@ impl Manager {
     /// Disconnects a connection of another manager, whose process died: its peer would wait for it in vain, and hears
     /// [why](crate::PROCESS_ENDED). There are no events of it. Its id may be outside of our range; messages for it
     /// belong here from now on.
-    pub fn bury(&mut self, now: Time, orphan: Orphan) -> Result<(), CmError> {
+    pub fn disconnect_orphan(&mut self, now: Time, orphan: Orphan) -> Result<(), CmError> {
         if self.connections.contains_key(&orphan.id) || self.inquiries.contains_key(&orphan.id) {
             return Err(CmError::OutOfRange("the communication id of the orphan"));
         }

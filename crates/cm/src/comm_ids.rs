@@ -19,7 +19,7 @@ pub(crate) struct CommIds {
 }
 
 /// Rounds of the Feistel network: more than the four that suffice for large domains.
-const ROUNDS: u64 = 8;
+const FEISTEL_ROUNDS: u64 = 8;
 
 impl CommIds {
     pub fn new(first: CommId, last: CommId, seed: u128) -> CommIds {
@@ -51,20 +51,20 @@ impl CommIds {
 
     /// The transaction of an id: a number that a stranger without the seed cannot foresee, even from others of them.
     pub fn transaction(&self, id: CommId) -> u64 {
-        keyed(self.key, [ROUNDS, id.value().into()])
+        keyed(self.key, [FEISTEL_ROUNDS, id.value().into()])
     }
 
     /// The first sequence number of a connection: a stranger who cannot see its packets must guess it to interfere.
     pub fn draw_psn(&mut self) -> Psn {
         self.psns += 1;
-        Psn::new(keyed(self.key, [ROUNDS + 1, self.psns]) as u32)
+        Psn::new(keyed(self.key, [FEISTEL_ROUNDS + 1, self.psns]) as u32)
     }
 
     /// A Feistel network.
     fn permuted(&self, index: u64) -> u64 {
         let mask = (1 << self.half) - 1;
         let (mut left, mut right) = (index >> self.half, index & mask);
-        for round in 0..ROUNDS {
+        for round in 0..FEISTEL_ROUNDS {
             (left, right) = (right, left ^ (keyed(self.key, [round, right]) & mask));
         }
         left << self.half | right

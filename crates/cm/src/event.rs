@@ -12,7 +12,7 @@ use crate::{Ece, ListenerId, Route};
 #[non_exhaustive]
 #[allow(clippy::large_enum_variant)] // a request is moved twice in its life
 pub enum Event {
-    /// Somebody wants to connect: [accept](crate::Manager::accept) or [reject](crate::Manager::reject).
+    /// A peer wants to connect: [accept](crate::Manager::accept) or [reject](crate::Manager::reject).
     Request {
         /// Who was asked.
         listener: ListenerId,
@@ -86,7 +86,7 @@ pub enum Event {
         /// The connection.
         id: CommId,
     },
-    /// Somebody asks for a datagram service: [answer](crate::Manager::answer).
+    /// A peer asks for a datagram service: [answer](crate::Manager::answer).
     ServiceRequest {
         /// Who was asked.
         listener: ListenerId,

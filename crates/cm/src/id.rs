@@ -67,7 +67,7 @@ impl fmt::Debug for Ids {
     }
 }
 
-const DESTROYED: IdError = IdError::Invalid("the id is destroyed");
+const DESTROYED_ID: IdError = IdError::Invalid("the id is destroyed");
 
 impl Ids {
     /// None yet.
@@ -115,7 +115,7 @@ impl Ids {
     }
 
     fn record(&mut self, key: IdKey) -> Result<&mut IdRecord, IdError> {
-        self.records.get_mut(&key).ok_or(DESTROYED)
+        self.records.get_mut(&key).ok_or(DESTROYED_ID)
     }
 
     /// What [`IdOption`] says.
@@ -154,7 +154,7 @@ impl Ids {
         take: impl FnOnce(PortSpace, SocketAddr) -> Result<u16, E>,
     ) -> Result<(), E> {
         let Ids { records, claims, .. } = self;
-        let record = records.get_mut(&key).ok_or(DESTROYED)?;
+        let record = records.get_mut(&key).ok_or(DESTROYED_ID)?;
         record.expect("binding", &[Stage::Idle])?;
         let claim = Claim {
             key,
@@ -175,7 +175,7 @@ impl Ids {
     #[doc(alias = "rdma_listen")]
     pub fn listen(&mut self, key: IdKey, called_at: Option<IpAddr>, backlog: u32) -> Result<(), IdError> {
         let Ids { records, claims, manager, listeners, .. } = self;
-        let record = records.get_mut(&key).ok_or(DESTROYED)?;
+        let record = records.get_mut(&key).ok_or(DESTROYED_ID)?;
         record.expect("listening", &[Stage::Bound])?;
         let Some(address) = record.source else { return record.refuse("listening") };
         claims.listen(record.space, address.port(), key)?;
@@ -202,7 +202,7 @@ impl Ids {
     /// again.
     pub fn stop_listening(&mut self, now: Time, key: IdKey) -> Result<(), IdError> {
         let Ids { records, claims, manager, listeners, .. } = self;
-        let record = records.get_mut(&key).ok_or(DESTROYED)?;
+        let record = records.get_mut(&key).ok_or(DESTROYED_ID)?;
         record.expect("ending to listen", &[Stage::Listening])?;
         if let Some(listener) = record.listener.take() {
             listeners.remove(&listener);
@@ -218,7 +218,7 @@ impl Ids {
     /// The address that an id has chosen to reach a peer from, if it has. An error if it cannot resolve an address now,
     /// or not one of the peer's family.
     pub fn chosen_source(&self, key: IdKey, destination: SocketAddr) -> Result<Option<IpAddr>, IdError> {
-        let record = self.get(key).ok_or(DESTROYED)?;
+        let record = self.get(key).ok_or(DESTROYED_ID)?;
         record.expect("resolving an address", &[Stage::Idle, Stage::Bound])?;
         let chosen = record.source.map(|source| source.ip()).filter(|ip| !ip.is_unspecified());
         match chosen.filter(|chosen| chosen.is_ipv4() != destination.is_ipv4()) {
@@ -240,7 +240,7 @@ impl Ids {
     ) -> Result<(), E> {
         self.chosen_source(key, destination)?;
         let Ids { records, claims, .. } = self;
-        let record = records.get_mut(&key).ok_or(DESTROYED)?;
+        let record = records.get_mut(&key).ok_or(DESTROYED_ID)?;
         let port = match record.source.filter(|_| record.bound) {
             Some(source) => source.port(),
             None => {
@@ -290,7 +290,7 @@ impl Ids {
         peer_is_here: bool,
     ) -> Result<(), IdError> {
         let Ids { records, manager, communications, .. } = self;
-        let record = records.get_mut(&key).ok_or(DESTROYED)?;
+        let record = records.get_mut(&key).ok_or(DESTROYED_ID)?;
         record.expect("connecting", &[Stage::RouteResolved])?;
         let (Some(source), Some(destination), Some(path), Some(local)) =
             (record.source, record.destination, record.path, record.local)
@@ -343,7 +343,7 @@ impl Ids {
     #[doc(alias = "rdma_accept")]
     pub fn accept(&mut self, now: Time, key: IdKey, parameters: &ConnectParameters<'_>) -> Result<(), IdError> {
         let Ids { records, manager, accepted, .. } = self;
-        let record = records.get_mut(&key).ok_or(DESTROYED)?;
+        let record = records.get_mut(&key).ok_or(DESTROYED_ID)?;
         record.expect("accepting", &[Stage::Requested])?;
         let Some(communication) = record.communication else { return record.refuse("accepting") };
         if record.is_datagram() {
@@ -380,7 +380,7 @@ impl Ids {
     #[doc(alias = "rdma_reject")]
     pub fn reject(&mut self, now: Time, key: IdKey, reason: RejectReason, private_data: &[u8]) -> Result<(), IdError> {
         let Ids { records, manager, .. } = self;
-        let record = records.get_mut(&key).ok_or(DESTROYED)?;
+        let record = records.get_mut(&key).ok_or(DESTROYED_ID)?;
         record.expect("rejecting", &[Stage::Requested, Stage::Answered])?;
         let Some(communication) = record.communication else { return record.refuse("rejecting") };
         if record.is_datagram() {
@@ -397,7 +397,7 @@ impl Ids {
     #[doc(alias = "rdma_establish")]
     pub fn establish(&mut self, now: Time, key: IdKey) -> Result<(), IdError> {
         let Ids { records, manager, .. } = self;
-        let record = records.get_mut(&key).ok_or(DESTROYED)?;
+        let record = records.get_mut(&key).ok_or(DESTROYED_ID)?;
         record.expect("establishing", &[Stage::Answered])?;
         let Some(communication) = record.communication else { return record.refuse("establishing") };
         manager.confirm(now, communication, &[])?;
@@ -408,7 +408,7 @@ impl Ids {
     /// Data came before the peer said that it is ready: it is.
     #[doc(alias = "rdma_notify")]
     pub fn notify_established(&mut self, now: Time, key: IdKey) -> Result<(), IdError> {
-        let record = self.records.get(&key).ok_or(DESTROYED)?;
+        let record = self.records.get(&key).ok_or(DESTROYED_ID)?;
         match (record.stage, record.communication) {
             (Stage::Connected, _) => Ok(()),
             (Stage::Accepted, Some(communication)) => Ok(self.manager.established(now, communication)?),
@@ -420,7 +420,7 @@ impl Ids {
     #[doc(alias = "rdma_disconnect")]
     pub fn disconnect(&mut self, now: Time, key: IdKey, private_data: &[u8]) -> Result<(), IdError> {
         let Ids { records, manager, .. } = self;
-        let record = records.get_mut(&key).ok_or(DESTROYED)?;
+        let record = records.get_mut(&key).ok_or(DESTROYED_ID)?;
         let Some(communication) = record.communication else { return record.refuse("disconnecting") };
         if record.is_datagram() {
             // There is no connection to end; Linux takes it for done, too.

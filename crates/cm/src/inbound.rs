@@ -1,4 +1,4 @@
-//! What arrives. Every message may come at any time, twice, late, or from somebody who makes it up: it moves a
+//! What arrives. Every message may come at any time, twice, late, or from a stranger that makes it up: it moves a
 //! connection only if it fits the connection's state and comes from its peer. A repeated message gets the answer that
 //! the first one got.
 
@@ -16,7 +16,7 @@ use crate::connection::{Connection, Fingerprint, State};
 use crate::manager::LONGEST_DELAY;
 use crate::messages::{apr, drep, stateless_rej};
 use crate::output::Passed;
-use crate::timeouts::THINKING;
+use crate::timeouts::MRA_SERVICE_TIMEOUT;
 use crate::{Ece, Event, Manager, Route, Time};
 
 impl Manager {
@@ -26,7 +26,7 @@ impl Manager {
         self.take(now, from, datagram, self.believes(now, from.source));
     }
 
-    /// The same for a message that certainly was sent by the owner of its source address.
+    /// Takes a message that certainly was sent by the owner of its source address.
     pub fn handle_proven(&mut self, now: Time, from: Route, datagram: &CmDatagram) {
         self.take(now, from, datagram, true);
     }
@@ -160,7 +160,7 @@ impl Manager {
 
     pub(crate) fn say_thinking(&mut self, now: Time, id: CommId, state: State) -> Passed {
         let Some(connection) = self.connections.get_mut(&id) else { return Err(DropReason::CmUnknown) };
-        connection.answer = Some(Box::new(connection.mra(id, THINKING, Data::default())));
+        connection.answer = Some(Box::new(connection.mra(id, MRA_SERVICE_TIMEOUT, Data::default())));
         let answered = self.answer_again(id);
         self.enter(now, id, state, None);
         answered

@@ -55,8 +55,8 @@
 //! | [`Event::Disconnected`] | ← DREP | [`answer_disconnect`](Manager::answer_disconnect) |
 //! | [`Event::TimewaitEnded`] | | [`Event::TimewaitEnded`] |
 //!
-//! Either side may disconnect. Whoever loses interest calls [`abandon`](Manager::abandon) in any state; what the peer
-//! must be told is told.
+//! Either side may disconnect. A side that loses interest calls [`abandon`](Manager::abandon) in any state; what the
+//! peer must be told is told.
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -116,7 +116,7 @@ pub(crate) fn rep(id: CommId, connection: &Connection, accept: &Accept) -> Resul
     })
 }
 
-/// A REJ to somebody with whom we have no connection.
+/// A REJ to a peer with which we have no connection.
 pub(crate) fn stateless_rej(
     transaction: u64,
     ours: CommId,
@@ -129,7 +129,7 @@ pub(crate) fn stateless_rej(
     CmDatagram::new(transaction, rej.into())
 }
 
-/// The answer to somebody who offers another path: RoCE has none.
+/// The answer to a peer that offers another path: RoCE has none.
 pub(crate) fn apr(transaction: u64, lap: &Lap) -> CmDatagram {
     let apr = Apr {
         local_comm_id: lap.remote_comm_id,
@@ -190,7 +190,7 @@ pub(crate) fn drep(transaction: u64, ours: CommId, theirs: CommId, private_data:
 /// asked for it. Other implementations find it in the private data, and may ignore it.
 pub const PROCESS_ENDED: &[u8] = b"ubiverbs: the process has ended";
 
-/// The same as the message has it.
+/// What a DREQ says because a process ended, as the message has it.
 pub fn process_ended() -> Data<220> {
     Data::from_slice(PROCESS_ENDED).unwrap_or_default()
 }

@@ -65,7 +65,7 @@ impl Output {
         Ok(())
     }
 
-    /// Answers somebody of whom nothing is known, as long as there are not too many of them.
+    /// Answers a stranger of whom nothing is known, as long as there are not too many of them.
     pub fn answer_stranger(&mut self, now: Time, route: Route, datagram: CmDatagram) -> Passed {
         const ONE: u64 = 1_000_000_000 / Output::ANSWERS as u64;
         let earned = (now.since(self.counted) / ONE).min(Output::ANSWERS.into()) as u32;

@@ -307,7 +307,7 @@ impl Resolve {
     }
 }
 
-/// What to say to somebody who asked for a datagram service.
+/// What to say to a peer that asked for a datagram service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SidrAnswer {
     /// Whether there is a queue pair.

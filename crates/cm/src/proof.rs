@@ -1,4 +1,4 @@
-//! Who has proven that it is at the address it writes from. Anybody can send a REQ with the address of somebody else,
+//! Who has proven that it is at the address it writes from. Any host can send a REQ with the address of another one,
 //! so **until the other side has proven itself, one REQ brings at most one message back**, and all messages are of one
 //! length:
 //!
@@ -20,9 +20,9 @@ use crate::connection::{Connection, State};
 use crate::{Manager, Time};
 
 /// How long an address is believed that has proven itself,
-const BELIEVED: Duration = Duration::from_secs(600);
+const PROOF_LIFETIME: Duration = Duration::from_secs(600);
 /// and how many are. The one that proved itself first leaves when there are more.
-const ADDRESSES: usize = 1024;
+const MAX_PROVEN_ADDRESSES: usize = 1024;
 /// How often an RTU or the MRA before it is repeated; each time it takes twice as long.
 pub(crate) const RTU_REPEATS: u8 = 6;
 
@@ -44,8 +44,8 @@ impl Manager {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.proven = true;
         let address = connection.route.destination;
-        self.believed.insert(address, now + BELIEVED);
-        if self.believed.len() > ADDRESSES
+        self.believed.insert(address, now + PROOF_LIFETIME);
+        if self.believed.len() > MAX_PROVEN_ADDRESSES
             && let Some(oldest) = self.believed.iter().min_by_key(|(_, until)| **until).map(|(address, _)| *address)
         {
             self.believed.remove(&oldest);
@@ -57,8 +57,8 @@ impl Manager {
         self.believed.get(&address).is_some_and(|until| now < *until)
     }
 
-    /// Connections that wait for an answer to their REP, or are about to repeat an RTU: for a driver that can see whether
-    /// their queue pairs have got a packet from the peer, and then says that it was [`heard`](Manager::heard).
+    /// Connections that wait for an answer to their REP, or are about to repeat an RTU: for a driver that can see
+    /// whether their queue pairs have got a packet from the peer, and then says that it was [`heard`](Manager::heard).
     pub fn unheard(&self, now: Time) -> impl Iterator<Item = CommId> + '_ {
         let due = self.timers.iter().take_while(move |(when, _)| *when <= now).map(|(_, id)| *id);
         due.filter(|id| matches!(self.state(*id), Some(State::RepSent | State::MraRepReceived | State::Established)))

@@ -14,7 +14,7 @@ use crate::output::Passed;
 use crate::{CmError, Event, ListenerId, Manager, Resolve, Route, SidrAnswer, Time};
 
 /// How long an answer is remembered: longer than the kernel waits before it asks again.
-const REMEMBERED: Duration = Duration::from_secs(6);
+const ANSWER_LIFETIME: Duration = Duration::from_secs(6);
 
 /// A request for a datagram service.
 pub(crate) struct Inquiry {
@@ -81,13 +81,13 @@ impl Manager {
         Ok(id)
     }
 
-    /// Answers somebody who asked for a datagram service. There are no more events of it.
+    /// Answers a peer that asked for a datagram service. There are no more events of it.
     pub fn answer(&mut self, now: Time, id: CommId, answer: SidrAnswer) -> Result<(), CmError> {
         let inquiry = self.inquiries.get_mut(&id).ok_or(CmError::UnknownId(id))?;
         let Side::Asks { peer } = inquiry.side else { return Err(CmError::UnknownId(id)) };
         let datagram = sidr_rep(inquiry.transaction, peer, inquiry.service, &answer);
         inquiry.side = Side::Answered { peer, answer: Box::new(datagram) };
-        let until = now + REMEMBERED;
+        let until = now + ANSWER_LIFETIME;
         inquiry.timer = Some(until);
         self.out.send(inquiry.route, datagram);
         self.half_open -= 1;

@@ -76,4 +76,4 @@ impl Manager {
 }
 
 /// How long a program may think about a REQ or REP that its peer has repeated: what the kernel asks for, 69 seconds.
-pub(crate) const THINKING: Timeout = Timeout::new(24);
+pub(crate) const MRA_SERVICE_TIMEOUT: Timeout = Timeout::new(24);

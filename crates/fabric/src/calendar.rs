@@ -15,14 +15,14 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// The longest window, in nanoseconds: where there is one region no delay bounds it.
-const LONGEST: u64 = 4096;
+const MAX_WINDOW_NANOS: u64 = 4096;
 /// Epochs that have lists.
-const EPOCHS: u64 = 8;
+const EPOCH_COUNT: u64 = 8;
 /// In lists the place in the epoch stands above the plan.
 const PLACE_SHIFT: u32 = 48;
-const PLAN: u64 = (1 << PLACE_SHIFT) - 1;
+const PLAN_MASK: u64 = (1 << PLACE_SHIFT) - 1;
 /// What is far away is a packet.
-const PARCEL: u64 = 1 << 63;
+const PARCEL_BIT: u64 = 1 << 63;
 
 /// Plans of up to 48 bits.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub(crate) struct Calendar {
     /// A nanosecond each, of the epoch at hand.
     slots: Vec<Vec<u64>>,
     /// A bit for each slot that has something.
-    occupied: [u64; LONGEST as usize / 64],
+    occupied: [u64; MAX_WINDOW_NANOS as usize / 64],
     /// The slot at hand, how far it has been taken, and how many plans all slots have.
     slot: usize,
     taken: usize,
@@ -51,7 +51,7 @@ pub(crate) struct Calendar {
     shift: u32,
     /// Lists by epoch and region, and how many plans each epoch has in them.
     lists: Vec<Vec<u64>>,
-    listed: [usize; EPOCHS as usize],
+    listed: [usize; EPOCH_COUNT as usize],
     /// Packets by epoch and region: `place` is the one in the epoch.
     parcels: Vec<Vec<Packet>>,
     /// What is far away: moment, order, region, and plan or packet.
@@ -69,7 +69,7 @@ impl Calendar {
     /// For so many regions, of which none learns from another in less than `delay` nanoseconds.
     pub fn new(regions: usize, delay: u64) -> Calendar {
         let regions = regions.max(1);
-        let longest = if regions == 1 { LONGEST } else { delay.clamp(1, LONGEST) };
+        let longest = if regions == 1 { MAX_WINDOW_NANOS } else { delay.clamp(1, MAX_WINDOW_NANOS) };
         let shift = longest.ilog2();
         Calendar {
             now: 0,
@@ -87,9 +87,9 @@ impl Calendar {
             taken: 0,
             left: 0,
             shift,
-            lists: (0..EPOCHS as usize * regions).map(|_| Vec::new()).collect(),
+            lists: (0..EPOCH_COUNT as usize * regions).map(|_| Vec::new()).collect(),
             listed: [0; _],
-            parcels: (0..EPOCHS as usize * regions).map(|_| Vec::new()).collect(),
+            parcels: (0..EPOCH_COUNT as usize * regions).map(|_| Vec::new()).collect(),
             far_packets: Packets::default(),
             at_hand: 0,
             far: BinaryHeap::new(),
@@ -175,21 +175,21 @@ impl Calendar {
             change(&mut parcels[number]);
             parcels[number].place = (at & ((1 << self.shift) - 1)) as u32;
             self.plan(at, number as u64);
-        } else if epoch - (self.end >> self.shift) < EPOCHS - 1 {
+        } else if epoch - (self.end >> self.shift) < EPOCH_COUNT - 1 {
             self.send_near(region, epoch, at, packet, change);
         } else {
             let mut packet = *packet;
             change(&mut packet);
             self.order += 1;
             let number = self.far_packets.add(packet);
-            self.far.push(Reverse((at, self.order, region as u32, PARCEL | u64::from(number))));
+            self.far.push(Reverse((at, self.order, region as u32, PARCEL_BIT | u64::from(number))));
         }
     }
 
     /// Copies first and changes then: a processor forwards what was stored whole, not what was stored in parts.
     #[inline]
     fn send_near(&mut self, region: usize, epoch: u64, at: u64, packet: &Packet, change: impl FnOnce(&mut Packet)) {
-        let ring = (epoch % EPOCHS) as usize;
+        let ring = (epoch % EPOCH_COUNT) as usize;
         let place = self.slot_of(at) as u32;
         let parcels = &mut self.parcels[ring * self.regions + region];
         parcels.push(*packet);
@@ -217,7 +217,7 @@ impl Calendar {
     fn list(&mut self, region: usize, at: u64, what: u64) {
         let at = at.max(self.end);
         let epoch = at >> self.shift;
-        if epoch - (self.end >> self.shift) < EPOCHS - 1 {
+        if epoch - (self.end >> self.shift) < EPOCH_COUNT - 1 {
             self.list_near(region, epoch, at, what);
         } else {
             self.order += 1;
@@ -227,8 +227,8 @@ impl Calendar {
 
     #[inline]
     fn list_near(&mut self, region: usize, epoch: u64, at: u64, what: u64) {
-        debug_assert!(what <= PLAN);
-        let ring = (epoch % EPOCHS) as usize;
+        debug_assert!(what <= PLAN_MASK);
+        let ring = (epoch % EPOCH_COUNT) as usize;
         let entry = (self.slot_of(at) as u64) << PLACE_SHIFT | what;
         self.lists[ring * self.regions + region].push(entry);
         self.listed[ring] += 1;
@@ -313,10 +313,10 @@ impl Calendar {
         false
     }
 
-    /// Puts what the region has for this window into slots. Answers whether there is anything.
+    /// Puts what the region has for this window into slots. Returns whether there is anything.
     fn enter(&mut self) -> bool {
         let epoch = (self.open_until - 1) >> self.shift;
-        let ring = (epoch % EPOCHS) as usize;
+        let ring = (epoch % EPOCH_COUNT) as usize;
         self.at_hand = ring * self.regions + self.region;
         let (list, parcels) = (&mut self.lists[self.at_hand], &self.parcels[self.at_hand]);
         if list.is_empty() && parcels.is_empty() {
@@ -336,7 +336,7 @@ impl Calendar {
         list.retain(|entry| {
             let slot = (entry >> PLACE_SHIFT) as usize;
             if slot <= last {
-                put(slot, entry & PLAN);
+                put(slot, entry & PLAN_MASK);
             }
             slot > last
         });
@@ -362,7 +362,7 @@ impl Calendar {
                 && at >> self.shift <= epoch
             {
                 self.far.pop();
-                if what & PARCEL == 0 {
+                if what & PARCEL_BIT == 0 {
                     self.list_near(region as usize, epoch, at, what);
                 } else {
                     let packet = self.far_packets.take(what as u32);
@@ -370,10 +370,10 @@ impl Calendar {
                 }
             }
             let common = self.common.peek().map_or(u64::MAX, |Reverse((at, ..))| *at);
-            let begin = if self.listed[(epoch % EPOCHS) as usize] > 0 {
+            let begin = if self.listed[(epoch % EPOCH_COUNT) as usize] > 0 {
                 self.end
             } else {
-                let near = (1..EPOCHS).find(|ahead| self.listed[((epoch + ahead) % EPOCHS) as usize] > 0);
+                let near = (1..EPOCH_COUNT).find(|ahead| self.listed[((epoch + ahead) % EPOCH_COUNT) as usize] > 0);
                 let far = self.far.peek().map(|Reverse((at, ..))| at >> self.shift);
                 let next = near.map_or(u64::MAX, |ahead| epoch + ahead).min(far.unwrap_or(u64::MAX));
                 if next == u64::MAX { u64::MAX } else { next << self.shift }

@@ -13,10 +13,10 @@ use wire::{Gid, Headers, Mtu, Pkey, Psn, Qpn, Srqn};
 const FIRST_QPN: u32 = 0x10;
 
 /// The most queue pairs there can be: numbers have 24 bits.
-pub(crate) const MOST: usize = (1 << 24) - FIRST_QPN as usize;
+pub(crate) const MAX_QUEUE_PAIRS: usize = (1 << 24) - FIRST_QPN as usize;
 
 /// Work requests that one holds.
-const QUEUE: u32 = 1 << 15;
+const SEND_QUEUE_DEPTH: u32 = 1 << 15;
 
 /// A queue pair at rest, and in use.
 #[derive(Debug)]
@@ -137,7 +137,7 @@ impl Endpoint {
             kind: Kind::ReliableConnected,
             pd: ProtectionDomain(1),
             capabilities: Capabilities {
-                max_send_wr: QUEUE,
+                max_send_wr: SEND_QUEUE_DEPTH,
                 max_recv_wr: 0,
                 max_send_sge: 1,
                 max_recv_sge: 1,
@@ -185,7 +185,7 @@ impl Endpoint {
         Ok(qp)
     }
 
-    /// Gives the transport's queue pair up, if it has nothing to remember but its numbers. Answers it.
+    /// Gives the transport's queue pair up, if it has nothing to remember but its numbers. Returns it.
     pub fn rest(&mut self, now: Time) -> Option<Box<Live>> {
         let live = self.live.as_mut()?;
         let quiet = self.open == 0

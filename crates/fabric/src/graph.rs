@@ -9,7 +9,7 @@ pub(crate) type Node = u32;
 pub(crate) type PortId = u32;
 
 /// Where a path ends.
-pub(crate) const END: u32 = u32::MAX;
+pub(crate) const PATH_END: u32 = u32::MAX;
 
 /// The other direction of a cable.
 #[inline]

@@ -43,7 +43,7 @@ pub use graph::LinkClass;
 pub use network::{Footprint, Network};
 pub use report::Report;
 pub use scenario::{
-    Congestion, Failure, FailureKind, Place, Scenario, SwitchConfig, TraceMessage, Workload, red_for_rate,
+    Congestion, Failure, FailureKind, FailurePlace, Scenario, SwitchConfig, TraceMessage, Workload, red_for_rate,
 };
 pub use script::{Script, ScriptError};
 pub use sim::Red;

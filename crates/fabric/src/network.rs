@@ -11,16 +11,16 @@ mod switching;
 use crate::Error;
 use crate::calendar::Calendar;
 use crate::endpoint::{self, Endpoint, Live, Settings, qpn_of};
-use crate::graph::END;
+use crate::graph::PATH_END;
 use crate::messages::{Message, Messages, Post};
-use crate::packets::{NONE, Packet};
-use crate::port::{Buffer, Cable, Ingress, PICOS, Port};
+use crate::packets::{NO_PACKET, Packet};
+use crate::port::{Buffer, Cable, Ingress, PICOS_PER_NANO, Port};
 use crate::regions::Regions;
 use crate::scenario::{Congestion, Failure, Scenario};
 use crate::statistics::{Counts, Course, QueueDepths, Sample};
 use crate::topology::Topology;
 use crate::workload::Program;
-use crate::world::{UNLIMITED, World};
+use crate::world::{UNLIMITED_WINDOW, World};
 use capture::Captures;
 use failing::Trouble;
 use sim::Rng;
@@ -52,7 +52,7 @@ mod plan {
 }
 
 /// So many queue pairs of the transport are kept although they are idle.
-const KEPT: usize = 32_768;
+const MAX_IDLE_QUEUE_PAIRS: usize = 32_768;
 
 /// How often a flow that meets a dead link is hashed again.
 const HASHED_AGAIN: u64 = 64;
@@ -137,7 +137,7 @@ impl Network {
         let topology = Topology::new(scenario.shape, scenario.hosts, scenario.cables).map_err(Error::Topology)?;
         let mut rng = Rng::new(scenario.seed);
         let program = Program::new(scenario, &mut rng.fork())?;
-        if program.queue_pairs(scenario.hosts) > endpoint::MOST as u64 {
+        if program.queue_pairs(scenario.hosts) > endpoint::MAX_QUEUE_PAIRS as u64 {
             return Err(Error::QueuePairs(program.queue_pairs(scenario.hosts)));
         }
         let graph = &topology.graph;
@@ -147,14 +147,14 @@ impl Network {
         let mut nics = Vec::new();
         let ports: Vec<Port> = (graph.edges.iter())
             .map(|edge| {
-                let nic = if graph.is_host(edge.from) { nics.len() as u32 } else { NONE };
-                if nic != NONE {
+                let nic = if graph.is_host(edge.from) { nics.len() as u32 } else { NO_PACKET };
+                if nic != NO_PACKET {
                     nics.push(VecDeque::new());
                 }
                 Port::new(edge, nic)
             })
             .collect();
-        let mut buffers = vec![Buffer { used: 0, headroom: 0, service: NONE }; graph.nodes() as usize];
+        let mut buffers = vec![Buffer { used: 0, headroom: 0, service: NO_PACKET }; graph.nodes() as usize];
         for edge in &graph.edges {
             // What is under way when a pause is asked for: both directions of the cable, and a packet at each end.
             let bytes = (u128::from(2 * edge.delay) * u128::from(edge.rate) / 8_000_000_000) as u64 + 3 * 4300;
@@ -236,7 +236,7 @@ impl Network {
         self.run_until(self.scenario.until.unwrap_or(u64::MAX));
     }
 
-    /// Runs up to a moment, in nanoseconds. Answers whether work is left.
+    /// Runs up to a moment, in nanoseconds. Returns whether work is left.
     pub fn run_until(&mut self, until: u64) -> bool {
         if !self.started {
             self.start();
@@ -387,7 +387,7 @@ impl Network {
                     self.world.windows.push(Window::new(config));
                     self.world.windows.len() as u32 - 1
                 }
-                _ => UNLIMITED,
+                _ => UNLIMITED_WINDOW,
             };
             self.endpoints.push(Endpoint {
                 host,
@@ -417,7 +417,7 @@ impl Network {
                 break;
             }
         }
-        self.paths.push(END);
+        self.paths.push(PATH_END);
         start as u32
     }
 
@@ -463,5 +463,5 @@ impl std::fmt::Debug for Network {
 
 /// The moment in picoseconds.
 fn picos(nanos: u64) -> u64 {
-    nanos * PICOS
+    nanos * PICOS_PER_NANO
 }

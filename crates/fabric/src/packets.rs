@@ -6,16 +6,16 @@ use crate::endpoint::{endpoint_of, qpn_of};
 use wire::{Aeth, Headers, Key, Msn, Opcode, Psn, Reth, Syndrome};
 
 /// No packet, or no port.
-pub(crate) const NONE: u32 = u32::MAX;
+pub(crate) const NO_PACKET: u32 = u32::MAX;
 
 /// The packet may be marked.
 pub(crate) const ECN_CAPABLE: u8 = 1;
 /// It is marked.
-pub(crate) const MARKED: u8 = 1 << 1;
+pub(crate) const FLAG_MARKED: u8 = 1 << 1;
 /// It goes before others, and nothing pauses it: a congestion notification.
-pub(crate) const URGENT: u8 = 1 << 2;
+pub(crate) const FLAG_URGENT: u8 = 1 << 2;
 /// It has not left its host: `port` is the one it waits at, not the one by which it came.
-pub(crate) const OWN: u8 = 1 << 3;
+pub(crate) const FLAG_OWN: u8 = 1 << 3;
 /// Pad bytes of the payload, two bits.
 const PAD_SHIFT: u32 = 4;
 
@@ -42,15 +42,15 @@ pub(crate) struct Packet {
 }
 
 const ACK_REQ: u32 = 1 << 24;
-const SOLICITED: u32 = 1 << 25;
-const BECN: u32 = 1 << 26;
-const RETH: u32 = 1 << 27;
-const AETH: u32 = 1 << 28;
-const IMMEDIATE: u32 = 1 << 29;
+const HEADER_SOLICITED: u32 = 1 << 25;
+const HEADER_BECN: u32 = 1 << 26;
+const HEADER_RETH: u32 = 1 << 27;
+const HEADER_AETH: u32 = 1 << 28;
+const HEADER_IMMEDIATE: u32 = 1 << 29;
 
 /// Where messages go in the memory that nobody has.
-pub(crate) const ADDRESS: u64 = 0;
-pub(crate) const KEY: Key = Key::new(1);
+pub(crate) const NOBODYS_ADDRESS: u64 = 0;
+pub(crate) const NOBODYS_KEY: Key = Key::new(1);
 
 impl Packet {
     /// A packet that waits at the first port of its way, which begins at `path`.
@@ -58,11 +58,11 @@ impl Packet {
         let bth = &headers.bth;
         let bit = |bit: u32, is_set: bool| if is_set { bit } else { 0 };
         let bits = bit(ACK_REQ, bth.ack_req)
-            | bit(SOLICITED, bth.solicited)
-            | bit(BECN, bth.becn)
-            | bit(RETH, headers.reth.is_some())
-            | bit(AETH, headers.aeth.is_some())
-            | bit(IMMEDIATE, headers.immediate.is_some());
+            | bit(HEADER_SOLICITED, bth.solicited)
+            | bit(HEADER_BECN, bth.becn)
+            | bit(HEADER_RETH, headers.reth.is_some())
+            | bit(HEADER_AETH, headers.aeth.is_some())
+            | bit(HEADER_IMMEDIATE, headers.immediate.is_some());
         let pad = payload.wrapping_neg() & 3;
         Packet {
             place: 0,
@@ -78,7 +78,7 @@ impl Packet {
             immediate: headers.immediate.unwrap_or(0),
             wire: (overhead(bth.opcode) + payload + pad) as u16,
             opcode: bth.opcode,
-            flags: flags | OWN | (pad as u8) << PAD_SHIFT,
+            flags: flags | FLAG_OWN | (pad as u8) << PAD_SHIFT,
         }
     }
 
@@ -98,15 +98,16 @@ impl Packet {
         let mut headers = Headers::new(self.opcode, qpn_of(self.endpoint), Psn::new(self.psn & 0xff_ffff));
         let is_set = |bit: u32| self.psn & bit != 0;
         headers.bth.ack_req = is_set(ACK_REQ);
-        headers.bth.solicited = is_set(SOLICITED);
-        headers.bth.becn = is_set(BECN);
+        headers.bth.solicited = is_set(HEADER_SOLICITED);
+        headers.bth.becn = is_set(HEADER_BECN);
         headers.bth.pad = self.flags >> PAD_SHIFT & 3;
-        headers.reth = is_set(RETH).then_some(Reth { va: ADDRESS, rkey: KEY, len: self.extended });
-        headers.aeth = is_set(AETH).then(|| Aeth {
+        headers.reth =
+            is_set(HEADER_RETH).then_some(Reth { va: NOBODYS_ADDRESS, rkey: NOBODYS_KEY, len: self.extended });
+        headers.aeth = is_set(HEADER_AETH).then(|| Aeth {
             syndrome: Syndrome::from_byte((self.extended >> 24) as u8),
             msn: Msn::new(self.extended & 0xff_ffff),
         });
-        headers.immediate = is_set(IMMEDIATE).then_some(self.immediate);
+        headers.immediate = is_set(HEADER_IMMEDIATE).then_some(self.immediate);
         headers
     }
 }
@@ -153,7 +154,7 @@ mod tests {
     #[test]
     fn headers_come_out_as_they_went_in() {
         let mut write = Headers::new(Opcode::RcWriteOnlyImmediate, qpn_of(77), Psn::new(0xff_ffff));
-        write.reth = Some(Reth { va: ADDRESS, rkey: KEY, len: 1001 });
+        write.reth = Some(Reth { va: NOBODYS_ADDRESS, rkey: NOBODYS_KEY, len: 1001 });
         write.immediate = Some(u32::MAX);
         (write.bth.ack_req, write.bth.pad) = (true, 3);
         let mut middle = Headers::new(Opcode::RcWriteMiddle, qpn_of(0), Psn::new(5));

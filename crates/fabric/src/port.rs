@@ -3,7 +3,7 @@
 use crate::graph::{Edge, LinkClass, Node};
 
 /// Picoseconds in a nanosecond: the clock counts nanoseconds, cables count finer, so that no rounding adds up.
-pub(crate) const PICOS: u64 = 1000;
+pub(crate) const PICOS_PER_NANO: u64 = 1000;
 
 /// One direction of a cable, and what waits for it: what every packet needs, in one cache line.
 #[derive(Clone, Debug)]

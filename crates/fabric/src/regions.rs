@@ -4,11 +4,11 @@
 use crate::graph::{Graph, Node};
 
 /// A network with fewer ports lies in the processor's caches as a whole.
-const LARGE: usize = 1_000;
+const LARGE_NETWORK_PORTS: usize = 1_000;
 /// Ports of a region: few enough for the caches, and enough to do in one turn.
-const PORTS: u32 = 128;
+const PORTS_PER_REGION: u32 = 128;
 /// Shorter turns than this, in nanoseconds, are not worth it.
-const SHORTEST: u64 = 100;
+const MIN_TURN_NANOS: u64 = 100;
 
 /// Which region is where.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ impl Regions {
         let nodes = graph.nodes() as usize;
         let delay = graph.edges.iter().map(|edge| edge.delay).min().unwrap_or(0);
         let mut regions = Regions { count: 1, delay, of_node: vec![0; nodes], beyond: vec![0; graph.edges.len()] };
-        if graph.edges.len() < LARGE || delay < SHORTEST {
+        if graph.edges.len() < LARGE_NETWORK_PORTS || delay < MIN_TURN_NANOS {
             return regions;
         }
         let mut ports = vec![0u32; nodes];
@@ -45,7 +45,7 @@ impl Regions {
         }
         let (mut region, mut filled) = (0u16, 0);
         for node in (0..nodes).filter(|node| head[*node] as usize == *node) {
-            if filled >= PORTS && region < u16::MAX {
+            if filled >= PORTS_PER_REGION && region < u16::MAX {
                 (region, filled) = (region + 1, 0);
             }
             filled += of_head[node];

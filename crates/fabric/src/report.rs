@@ -5,7 +5,7 @@ mod text;
 
 use crate::graph::LinkClass;
 use crate::network::Network;
-use crate::port::{Cable, PICOS, Port};
+use crate::port::{Cable, PICOS_PER_NANO, Port};
 use crate::statistics::{Counts, Sample};
 use serde::Serialize;
 
@@ -158,7 +158,7 @@ impl Links {
         let of_class = || ports.iter().copied().filter(|(_, cable)| cable.class == class);
         let busy = |(port, _): (&Port, &Cable)| {
             let picos = (u128::from(port.sent_bytes) * u128::from(port.pace)) >> 10;
-            if nanos == 0 { 0.0 } else { picos as f64 / (nanos * PICOS) as f64 }
+            if nanos == 0 { 0.0 } else { picos as f64 / (nanos * PICOS_PER_NANO) as f64 }
         };
         let busiest = of_class().max_by_key(|(port, _)| port.sent_bytes)?;
         let count = of_class().count();

@@ -159,7 +159,7 @@ pub struct Failure {
     /// What.
     pub kind: FailureKind,
     /// Where.
-    pub place: Place,
+    pub place: FailurePlace,
     /// When it begins, in nanoseconds.
     pub at: u64,
     /// How much later it begins at most, by chance.
@@ -192,7 +192,7 @@ pub enum FailureKind {
 
 /// Where something goes wrong.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum FailurePlace {
     /// A cable between two nodes, by their names.
     Link(String, String),
     /// The cable, or all cables, of a host.

@@ -13,7 +13,7 @@ mod words;
 
 use crate::Error;
 use crate::network::Network;
-use crate::scenario::{Congestion, Failure, FailureKind, Place, Scenario, TraceMessage, Workload, red_for_rate};
+use crate::scenario::{Congestion, Failure, FailureKind, FailurePlace, Scenario, TraceMessage, Workload, red_for_rate};
 use crate::topology::Shape;
 use sim::Red;
 use std::collections::HashMap;
@@ -48,7 +48,7 @@ pub struct Script<F> {
 pub const WORKLOADS: [&str; 6] = ["incast", "permutation", "all-reduce-ring", "all-reduce-tree", "all-to-all", "trace"];
 
 /// The most hosts: twice as many as anybody has asked for, and then some.
-const HOSTS: u64 = 100_000;
+const MAX_HOSTS: u64 = 100_000;
 const STATEMENTS: [&str; 25] = [
     "seed",
     "hosts",
@@ -122,7 +122,7 @@ impl<F: Fn(&str) -> Result<String, String>> Script<F> {
         let scenario = &mut self.scenario;
         match name {
             "seed" => scenario.seed = number(words.next("a seed")?, 0..=u64::MAX)?,
-            "hosts" => scenario.hosts = number(words.next("how many hosts")?, 2..=HOSTS)? as u32,
+            "hosts" => scenario.hosts = number(words.next("how many hosts")?, 2..=MAX_HOSTS)? as u32,
             "topology" => scenario.shape = shape(words)?,
             "rate" => {
                 let rate = rate(words.next("a rate")?)?;
@@ -167,7 +167,7 @@ impl<F: Fn(&str) -> Result<String, String>> Script<F> {
                 self.messages.push((origin.to_owned(), message));
             }
             "capture" => {
-                let host = number(words.next("a host")?, 0..=HOSTS - 1)? as u32;
+                let host = number(words.next("a host")?, 0..=MAX_HOSTS - 1)? as u32;
                 if !scenario.capture.contains(&host) {
                     scenario.capture.push(host);
                 }
@@ -218,8 +218,8 @@ impl<F: Fn(&str) -> Result<String, String>> Script<F> {
             match key {
                 "bytes" => length = bytes(word, 1..=MAX_MESSAGE)? as u32,
                 "chunk" => chunk = bytes(word, 1..=MAX_MESSAGE)? as u32,
-                "senders" => senders = number(word, 1..=HOSTS)? as u32,
-                "parallel" => parallel = number(word, 1..=HOSTS)? as u32,
+                "senders" => senders = number(word, 1..=MAX_HOSTS)? as u32,
+                "parallel" => parallel = number(word, 1..=MAX_HOSTS)? as u32,
                 _ => messages = number(word, 1..=1 << 24)? as u32,
             }
         }
@@ -319,8 +319,8 @@ fn ecn(words: &mut Words<'_>) -> Result<Option<Red>, String> {
 
 fn trace_message(words: &mut Words<'_>) -> Result<TraceMessage, String> {
     let at = span(words.next("when it is posted")?, u64::MAX)?;
-    let from = number(words.next("the host that sends")?, 0..=HOSTS - 1)? as u32;
-    let to = number(words.next("the host that receives")?, 0..=HOSTS - 1)? as u32;
+    let from = number(words.next("the host that sends")?, 0..=MAX_HOSTS - 1)? as u32;
+    let to = number(words.next("the host that receives")?, 0..=MAX_HOSTS - 1)? as u32;
     let bytes = bytes(words.next("how many bytes")?, 1..=MAX_MESSAGE)? as u32;
     Ok(TraceMessage { at, from, to, bytes })
 }
@@ -330,10 +330,12 @@ fn failure(name: &str, words: &mut Words<'_>) -> Result<Failure, String> {
     const PLACES: [&str; 4] = ["link", "host", "links", "hosts"];
     let word = words.next("where: link A B, host N, links N or hosts N")?;
     let place = match word {
-        "link" => Place::Link(words.next("a host or switch")?.to_owned(), words.next("the other end")?.to_owned()),
-        "host" => Place::Host(number(words.next("a host")?, 0..=HOSTS - 1)? as u32),
-        "links" => Place::RandomLinks(number(words.next("how many")?, 1..=HOSTS * 100)? as u32),
-        "hosts" => Place::RandomHosts(number(words.next("how many")?, 1..=HOSTS)? as u32),
+        "link" => {
+            FailurePlace::Link(words.next("a host or switch")?.to_owned(), words.next("the other end")?.to_owned())
+        }
+        "host" => FailurePlace::Host(number(words.next("a host")?, 0..=MAX_HOSTS - 1)? as u32),
+        "links" => FailurePlace::RandomLinks(number(words.next("how many")?, 1..=MAX_HOSTS * 100)? as u32),
+        "hosts" => FailurePlace::RandomHosts(number(words.next("how many")?, 1..=MAX_HOSTS)? as u32),
         _ => return Err(one_of(word, "a place", &PLACES)),
     };
     let (own, kind): (Option<&str>, _) = match name {
@@ -365,7 +367,7 @@ fn failure(name: &str, words: &mut Words<'_>) -> Result<Failure, String> {
 }
 
 /// Statements with their arguments, for help texts.
-pub const HELP: &str = "\
+pub const STATEMENT_HELP: &str = "\
 seed N                     where chance begins
 hosts N                    2 to 100000
 topology star | ring | fat-tree-2 [per-leaf N] [spines N] | fat-tree-3 [radix N]

@@ -87,8 +87,8 @@ pub struct Cables {
     pub delay: u64,
 }
 
-const UP: (LinkClass, LinkClass) = (LinkClass::SwitchUp, LinkClass::SwitchDown);
-const HOST: (LinkClass, LinkClass) = (LinkClass::HostUp, LinkClass::HostDown);
+const SWITCH_LINKS: (LinkClass, LinkClass) = (LinkClass::SwitchUp, LinkClass::SwitchDown);
+const HOST_LINKS: (LinkClass, LinkClass) = (LinkClass::HostUp, LinkClass::HostDown);
 
 enum Plan {
     Star,
@@ -117,7 +117,7 @@ impl Topology {
             Shape::Star => {
                 let switch = graph.add_switches(1);
                 for host in 0..hosts {
-                    graph.cable(host, switch, HOST, cables.host_rate, cables.delay);
+                    graph.cable(host, switch, HOST_LINKS, cables.host_rate, cables.delay);
                 }
                 Plan::Star
             }
@@ -174,12 +174,12 @@ impl Topology {
 }
 
 /// The most cables there may be: ten times what ten thousand hosts need.
-const CABLES: u64 = 1 << 22;
+const MAX_CABLES: u64 = 1 << 22;
 
 /// Refuses what would not fit into memory.
 fn affordable(cables: u64) -> Result<(), String> {
-    if cables > CABLES {
-        Err(format!("it would have {cables} cables, and {CABLES} are the most there may be"))
+    if cables > MAX_CABLES {
+        Err(format!("it would have {cables} cables, and {MAX_CABLES} are the most there may be"))
     } else {
         Ok(())
     }

@@ -53,7 +53,7 @@ pub(crate) struct Mesh {
 }
 
 /// A chunk on its way down.
-const DOWN: u32 = 1 << 31;
+const DOWNWARD_BIT: u32 = 1 << 31;
 
 impl Program {
     pub fn new(scenario: &Scenario, rng: &mut Rng) -> Result<Program, Error> {
@@ -88,7 +88,7 @@ impl Program {
                 sound(bytes)?;
                 sound(chunk)?;
                 let chunks = bytes.div_ceil(chunk);
-                if chunks >= DOWN {
+                if chunks >= DOWNWARD_BIT {
                     return refuse(format!("{bytes} bytes in chunks of {chunk} are too many chunks"));
                 }
                 let places = product(hosts, chunks)? as usize;
@@ -214,8 +214,8 @@ impl Tree {
     }
 
     fn received(&mut self, post: &Post, out: &mut Vec<Post>) {
-        let (host, chunk) = (post.to, post.tag & !DOWN);
-        if post.tag & DOWN == 0 {
+        let (host, chunk) = (post.to, post.tag & !DOWNWARD_BIT);
+        if post.tag & DOWNWARD_BIT == 0 {
             let gathered = &mut self.gathered[(host * self.chunks + chunk) as usize];
             *gathered += 1;
             if usize::from(*gathered) < self.children(host).count() {
@@ -225,7 +225,7 @@ impl Tree {
                 return out.push(Post { from: host, to: (host - 1) / 2, bytes: post.bytes, tag: chunk });
             }
         }
-        let down = |child| Post { from: host, to: child, bytes: post.bytes, tag: chunk | DOWN };
+        let down = |child| Post { from: host, to: child, bytes: post.bytes, tag: chunk | DOWNWARD_BIT };
         out.extend(self.children(host).map(down));
     }
 }
@@ -246,11 +246,11 @@ fn refuse<T>(why: String) -> Result<T, Error> {
 }
 
 /// The most messages that are known from the beginning.
-const MESSAGES: u32 = 1 << 24;
+const MAX_KNOWN_MESSAGES: u32 = 1 << 24;
 
 fn product(hosts: u32, messages: u32) -> Result<u32, Error> {
     let too_many = || Error::Workload(format!("{messages} messages of each of {hosts} hosts are too many"));
-    hosts.checked_mul(messages).filter(|all| *all <= MESSAGES).ok_or_else(too_many)
+    hosts.checked_mul(messages).filter(|all| *all <= MAX_KNOWN_MESSAGES).ok_or_else(too_many)
 }
 
 /// To whom each host sends: a cycle through all of them, so that none sends to itself (Sattolo).

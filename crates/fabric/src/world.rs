@@ -3,12 +3,13 @@
 
 use transport::congestion::Window;
 use transport::{
-    Access, Atomic, Bind, Port, ProtectionDomain, Range, ReceiveRequest, ReceiveWork, Refusal, Subject, Taken, Toward,
+    Access, Atomic, Bind, Port, ProtectionDomain, Range, ReceiveRequest, ReceiveWork, Refusal, Subject, TakenReceive,
+    Toward,
 };
 use wire::{Feth, Key, Qpn, Srqn};
 
 /// The window that never refuses.
-pub(crate) const UNLIMITED: u32 = 0;
+pub(crate) const UNLIMITED_WINDOW: u32 = 0;
 
 pub(crate) struct World {
     pub windows: Vec<Window>,
@@ -18,7 +19,7 @@ pub(crate) struct World {
 
 impl World {
     pub fn new() -> World {
-        World { windows: vec![Window::unlimited()], current: UNLIMITED }
+        World { windows: vec![Window::unlimited()], current: UNLIMITED_WINDOW }
     }
 }
 
@@ -54,9 +55,9 @@ impl Port for World {
     }
 
     #[inline]
-    fn take_receive(&mut self, _: Qpn, _: Srqn, into: &mut ReceiveWork) -> Taken {
+    fn take_receive(&mut self, _: Qpn, _: Srqn, into: &mut ReceiveWork) -> TakenReceive {
         into.fill(&ReceiveRequest { wr_id: 0, sges: &[] });
-        Taken::Taken
+        TakenReceive::Taken
     }
 
     fn shared_domain(&mut self, _: Qpn, _: Srqn) -> Option<ProtectionDomain> {
@@ -67,7 +68,7 @@ impl Port for World {
     fn window<R>(&mut self, _: Qpn, toward: Toward, f: impl FnOnce(&mut Window) -> R) -> R {
         let index = match toward {
             Toward::Peer => self.current,
-            Toward::Here => UNLIMITED,
+            Toward::Here => UNLIMITED_WINDOW,
         };
         f(&mut self.windows[index as usize])
     }

@@ -102,7 +102,7 @@ impl Cm {
     fn with<R>(&self, nic: &Nic, work: impl FnOnce(&mut Inner, Time) -> R) -> R {
         let now = nic.now();
         let mut inner = self.inner.lock();
-        inner.ids.manager.set_tracing(nic.trace.is_on());
+        inner.ids.manager.set_tracing(nic.ground.records.trace.is_on());
         let answer = work(&mut inner, now);
         inner.pump(nic, now);
         let told = std::mem::take(&mut inner.told);
@@ -128,7 +128,7 @@ impl Cm {
                 remote_qpn: Qpn::new(0),
                 private_data: Data::default(),
             });
-            mad::send(nic, &route, &CmDatagram::new(number, message), (number >> 32) as u32);
+            mad::send(&nic.ground, &route, &CmDatagram::new(number, message), (number >> 32) as u32);
         }
     }
 
@@ -146,7 +146,7 @@ impl Cm {
         self.with(nic, |inner, now| {
             for (route, datagram) in messages {
                 // What comes from an address of this host comes from this host: the kernel takes it from no other.
-                inner.ids.handle(now, *route, datagram, nic.is_own_address(route.source));
+                inner.ids.handle(now, *route, datagram, nic.ground.host.is_own_address(route.source));
                 // Told in the order in which they came.
                 inner.tell_all(nic, now);
             }
@@ -176,7 +176,7 @@ impl Cm {
             if inner.alarm.comes_up(entry) {
                 inner.ids.handle_timeout(now, |record| {
                     let peer = record.path.zip(record.agreement).map(|(path, agreed)| (path.dgid, agreed.peer_qpn));
-                    nic.qps.get(record.qpn).is_some_and(|qp| peer.is_some_and(|peer| qp.has_heard(peer)))
+                    nic.objects.qps.get(record.qpn).is_some_and(|qp| peer.is_some_and(|peer| qp.has_heard(peer)))
                 });
             }
         });
@@ -196,7 +196,7 @@ impl Cm {
         let handle = self.with(nic, |inner, now| {
             let handle = inner.handles.remove(&key)?;
             if let Some(process) = handle.watched {
-                nic.process_watch.unwatch(process);
+                nic.ground.host.process_watch.unwatch(process);
             }
             if let Some(at) = handle.recorded_at {
                 inner.connection_records.strike(at);
@@ -236,17 +236,17 @@ impl Inner {
         loop {
             while let Some(transmit) = self.ids.manager.poll_transmit() {
                 self.psn = self.psn.wrapping_add(1);
-                mad::send(nic, &transmit.route, &transmit.datagram, self.psn);
+                mad::send(&nic.ground, &transmit.route, &transmit.datagram, self.psn);
             }
             if !self.tell_all(nic, now) {
                 break;
             }
         }
         while let Some(event) = self.ids.manager.poll_trace() {
-            nic.trace.record(&event);
+            nic.ground.records.trace.record(&event);
         }
         for (reason, count) in self.ids.manager.take_drops() {
-            nic.drops.count(reason, count);
+            nic.ground.records.drops.count(reason, count);
         }
         let deadlines = [
             self.ids.poll_timeout(),
@@ -257,7 +257,7 @@ impl Inner {
         if let Some(deadline) = deadlines.into_iter().flatten().min().map(|deadline| deadline.max(now))
             && self.alarm.advances_to(deadline)
         {
-            nic.wake_at(deadline, Qpn::GSI);
+            nic.ground.progress.wake_at(deadline, Qpn::GSI);
         }
     }
 }

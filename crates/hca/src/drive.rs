@@ -45,16 +45,22 @@ impl Nic {
     /// Sends the acknowledgement that waits, if it is due, because the program finds nothing else.
     #[inline]
     fn flush_delayed_ack(&self) {
-        let due = || self.delayed_ack_owner.get().filter(|_| self.delayed_ack_owner.is_due(self.now()));
+        let due = || {
+            self.ground
+                .progress
+                .delayed_ack_owner
+                .get()
+                .filter(|_| self.ground.progress.delayed_ack_owner.is_due(self.now()))
+        };
         // Now and then every polling thread sees to everything: another thread may have stopped.
         let piggyback_owner = match self.sees_to_everything() {
-            true => self.piggyback_owner.get(),
-            false => self.piggyback_owner.get_here(),
+            true => self.ground.progress.piggyback_owner.get(),
+            false => self.ground.progress.piggyback_owner.get_here(),
         };
         if let Some(delayed_ack_owner) = piggyback_owner.or_else(due)
-            && let Some(qp) = self.qps.get(delayed_ack_owner)
+            && let Some(qp) = self.objects.qps.get(delayed_ack_owner)
         {
-            qp.flush_delayed_ack(self, true);
+            qp.flush_delayed_ack(&self.ground, true);
         }
     }
 
@@ -62,17 +68,20 @@ impl Nic {
     /// thread that goes to sleep.
     pub(crate) fn flush_waiting_acks(&self) {
         for delayed_ack_owner in
-            [self.piggyback_owner.strike(), self.delayed_ack_owner.get_last()].into_iter().flatten()
+            [self.ground.progress.piggyback_owner.strike(), self.ground.progress.delayed_ack_owner.get_last()]
+                .into_iter()
+                .flatten()
         {
-            if let Some(qp) = self.qps.get(delayed_ack_owner) {
-                qp.flush_delayed_ack(self, false);
+            if let Some(qp) = self.objects.qps.get(delayed_ack_owner) {
+                qp.flush_delayed_ack(&self.ground, false);
             }
         }
     }
 
-    /// Does what there is to do, without waiting. Answers whether there was anything.
+    /// Does what there is to do, without waiting. Returns whether there was anything.
     pub fn progress(&self) -> bool {
-        if self.piggyback_owner.get().or_else(|| self.delayed_ack_owner.get()).is_some() {
+        if self.ground.progress.piggyback_owner.get().or_else(|| self.ground.progress.delayed_ack_owner.get()).is_some()
+        {
             self.flush_waiting_acks();
         }
         self.receive_shared(None, None) | self.advance(None)
@@ -83,42 +92,47 @@ impl Nic {
     fn advance(&self, mut poller: Option<&mut Poller<'_>>) -> bool {
         let polling = poller.is_some();
         let mut any = false;
-        if self.packets.any() {
+        if self.ground.links.packets.any() {
             any |= self.receive_packets(poller.as_deref_mut());
         }
-        if self.unread_watch.any() {
-            self.unread_watch.check(self.now());
+        if self.ground.links.unread_watch.any() {
+            self.ground.links.unread_watch.check(self.now());
         }
-        if self.exchange.has_stalled() {
+        if self.ground.links.exchange.has_stalled() {
             any |= self.resume_stalled(!polling);
         }
         // Where trains come through shared memory, sockets and clocks are looked at now and then only: a system call
         // costs more than a message.
-        if polling && self.exchange.has_inbound() && !self.sees_to_everything() && !self.engine.policy.sockets.is_hot()
+        if polling
+            && self.ground.links.exchange.has_inbound()
+            && !self.sees_to_everything()
+            && !self.ground.progress.engine.policy.sockets.is_hot()
         {
-            any |= !self.links.seem_empty() && self.receive_links();
-            any |= !self.ready.is_empty() && self.advance_ready(&self.ready, self.now());
+            any |= !self.ground.links.registry.seem_empty() && self.receive_links();
+            any |=
+                !self.ground.progress.ready.is_empty() && self.advance_ready(&self.ground.progress.ready, self.now());
             return any;
         }
         let now = self.now();
-        let looks = !polling || self.engine.policy.sockets.should_look(now, self.exchange.has_inbound());
+        let looks = !polling
+            || self.ground.progress.engine.policy.sockets.should_look(now, self.ground.links.exchange.has_inbound());
         if polling && looks {
-            self.engine.looked();
+            self.ground.progress.engine.looked();
         }
         let received = looks && self.receive(poller, now);
-        if self.exchange.is_called() {
+        if self.ground.links.exchange.is_called() {
             let _shield = Shield::up();
             self.serve_exchange();
             any = true;
         }
-        if self.process_watch.has_news() {
+        if self.ground.host.process_watch.has_news() {
             let _shield = Shield::up();
             self.cm.end_connections_of_dead(self);
             any = true;
         }
         any |= received;
-        any |= !(polling && self.links.seem_empty()) && self.receive_links();
-        any |= self.advance_ready(&self.ready, now);
+        any |= !(polling && self.ground.links.registry.seem_empty()) && self.receive_links();
+        any |= self.advance_ready(&self.ground.progress.ready, now);
         // What a timer waits for may be among what has not been taken yet: first everything is. But not for ever.
         let latest = now.as_nanos().saturating_sub(if received { nanos(TIMER_GRACE) } else { 0 });
         any |= self.fire_timers(Time::from_nanos(latest), now);
@@ -128,7 +142,7 @@ impl Nic {
     /// Whether this is one of the polls that leave nothing out.
     #[inline]
     fn sees_to_everything(&self) -> bool {
-        self.engine.polls_here().is_multiple_of(FULL_POLL_EVERY)
+        self.ground.progress.engine.polls_here().is_multiple_of(FULL_POLL_EVERY)
     }
 
     /// What a polling thread would find, as far as that can be told by a few loads. Now and then, and where it cannot,
@@ -136,17 +150,17 @@ impl Nic {
     #[inline]
     fn glance(&self, alone: Option<&latch::Alone>) -> Glance {
         let Some(alone) = alone else { return Glance::Perhaps };
-        let plain = self.piggyback_owner.get().is_none()
-            && self.delayed_ack_owner.get().is_none()
-            && !self.unread_watch.any()
-            && !self.exchange.has_stalled()
-            && !self.packets.any()
-            && self.exchange.has_inbound()
+        let plain = self.ground.progress.piggyback_owner.get().is_none()
+            && self.ground.progress.delayed_ack_owner.get().is_none()
+            && !self.ground.links.unread_watch.any()
+            && !self.ground.links.exchange.has_stalled()
+            && !self.ground.links.packets.any()
+            && self.ground.links.exchange.has_inbound()
             && !self.sees_to_everything()
-            && !self.engine.policy.sockets.is_hot()
-            && self.links.seem_empty()
-            && self.ready.is_empty();
-        match plain.then(|| self.exchange.glance(alone)).flatten() {
+            && !self.ground.progress.engine.policy.sockets.is_hot()
+            && self.ground.links.registry.seem_empty()
+            && self.ground.progress.ready.is_empty();
+        match plain.then(|| self.ground.links.exchange.glance(alone)).flatten() {
             Some(false) => Glance::Nothing,
             Some(true) => Glance::Rings,
             None => Glance::Perhaps,
@@ -156,13 +170,13 @@ impl Nic {
     /// The program has taken what another thread had put into a completion queue: its poll found something.
     #[inline]
     pub fn has_taken(&self) {
-        self.engine.policy.yields.found_something();
+        self.ground.progress.engine.policy.yields.found_something();
     }
 
     /// A poll found nothing, and took as long as so many short ones. The thread yields if it is time to.
     #[inline]
     fn found_nothing(&self, cost: u32) {
-        if self.engine.policy.yields.found_nothing(cost) {
+        if self.ground.progress.engine.policy.yields.found_nothing(cost) {
             self.yield_processor();
         }
     }
@@ -171,7 +185,7 @@ impl Nic {
     fn yield_processor(&self) {
         let before = self.now();
         std::thread::yield_now();
-        self.engine.policy.yields.yielded(self.now().since(before));
+        self.ground.progress.engine.policy.yields.yielded(self.now().since(before));
     }
 
     /// Takes up to `room` completions. An empty queue drives: what has arrived is looked at before the answer is
@@ -182,7 +196,7 @@ impl Nic {
         self.poll_for(cq, room, None, take)
     }
 
-    /// The same, and what a peer writes through shared memory meanwhile may land elsewhere.
+    /// Polls like [`poll`](Nic::poll); what a peer writes through shared memory meanwhile may land elsewhere.
     pub fn poll_into(
         &self,
         cq: &CompletionQueue,
@@ -201,13 +215,13 @@ impl Nic {
         landing: Option<&mut dyn Land>,
         mut take: impl FnMut(&Completion, u64),
     ) -> usize {
-        if self.trace.is_on() {
+        if self.ground.records.trace.is_on() {
             return self.poll_and_tell(cq, room, landing, &mut take);
         }
         self.poll_untold(cq, room, landing, take)
     }
 
-    /// The same, and the trace is told.
+    /// Polls like [`poll_into`](Nic::poll_into), and reports it to the trace.
     #[cold]
     fn poll_and_tell(
         &self,
@@ -217,22 +231,22 @@ impl Nic {
         take: &mut dyn FnMut(&Completion, u64),
     ) -> usize {
         let got = self.poll_untold(cq, room, landing, |completion, at| {
-            self.tell_polled(cq, completion);
+            self.ground.records.tell_polled(cq, completion);
             take(completion, at);
         });
-        self.tell_poll(cq, room, got);
+        self.ground.records.tell_poll(cq, room, got);
         if got == 0 {
-            self.trace.catch_up();
+            self.ground.records.trace.catch_up();
         }
         got
     }
 
     /// Takes up to `room` completions that wait, and drives nothing.
     pub fn take_waiting(&self, cq: &CompletionQueue, room: usize, mut take: impl FnMut(&Completion, u64)) -> usize {
-        let tells = self.trace.is_on();
+        let tells = self.ground.records.trace.is_on();
         let got = cq.poll(room, |completion, at| {
             if tells {
-                self.tell_polled(cq, completion);
+                self.ground.records.tell_polled(cq, completion);
             }
             take(completion, at);
         });
@@ -240,7 +254,7 @@ impl Nic {
             self.has_taken();
         }
         if tells {
-            self.tell_poll(cq, room, got);
+            self.ground.records.tell_poll(cq, room, got);
         }
         got
     }
@@ -254,7 +268,7 @@ impl Nic {
         mut take: impl FnMut(&Completion, u64),
     ) -> usize {
         cq.polls();
-        let alone = self.alone();
+        let alone = self.ground.alone();
         let taken = cq.poll(room, &mut take);
         if taken > 0 {
             self.has_taken();
@@ -263,7 +277,7 @@ impl Nic {
         let glance = self.glance(alone.as_ref());
         if glance == Glance::Nothing {
             drop(alone);
-            self.engine.polled();
+            self.ground.progress.engine.polled();
             self.found_nothing(1);
             return 0;
         }
@@ -279,18 +293,20 @@ impl Nic {
         let received = self.receive_shared(alone.as_ref(), Some(&mut poller));
         drop(alone);
         if glance == Glance::Rings && poller.room < room {
-            self.engine.polled();
-            self.engine.policy.yields.found_something();
+            self.ground.progress.engine.polled();
+            self.ground.progress.engine.policy.yields.found_something();
             return room - poller.room;
         }
-        let looks = self.engine.looks();
+        let looks = self.ground.progress.engine.looks();
         let any = received | self.advance(Some(&mut poller));
         let left = poller.room;
         // Not before: both look at how often that was, and should see the same.
-        self.engine.polled();
+        self.ground.progress.engine.polled();
         match any {
-            true => self.engine.policy.yields.found_something(),
-            false => self.found_nothing(if self.engine.looks() != looks { SOCKET_LOOK_POLLS } else { 1 }),
+            true => self.ground.progress.engine.policy.yields.found_something(),
+            false => {
+                self.found_nothing(if self.ground.progress.engine.looks() != looks { SOCKET_LOOK_POLLS } else { 1 })
+            }
         }
         room - left + cq.poll(left, take)
     }
@@ -299,18 +315,24 @@ impl Nic {
     /// engine's.
     pub(crate) fn look_again(&self, asleep: bool) -> bool {
         let mut any = self.receive_shared(None, None);
-        if self.exchange.has_stalled() {
+        if self.ground.links.exchange.has_stalled() {
             any |= self.resume_stalled(asleep);
         }
         let now = self.now();
-        any | self.receive_links() | self.advance_ready(&self.ready, now)
+        any | self.receive_links() | self.advance_ready(&self.ground.progress.ready, now)
     }
 
     /// How long one may sleep though nothing arrives.
     pub(crate) fn patience(&self) -> Option<u64> {
-        let timers = self.timers.next().map(|deadline| deadline.since(self.now()));
-        let held =
-            [self.udp.next_deadline(), self.links.deadline(), self.packets.deadline()].into_iter().flatten().min();
+        let timers = self.ground.progress.timers.next().map(|deadline| deadline.since(self.now()));
+        let held = [
+            self.ground.links.udp.next_deadline(),
+            self.ground.links.registry.deadline(),
+            self.ground.links.packets.deadline(),
+        ]
+        .into_iter()
+        .flatten()
+        .min();
         let held = held.map(|moment| moment.saturating_duration_since(Instant::now()).as_nanos() as u64);
         timers.into_iter().chain(held).min()
     }
@@ -319,16 +341,16 @@ impl Nic {
     /// send.
     pub(crate) fn after_call(&self, now: Time) {
         // What this thread has sent to the process itself it sees.
-        if self.links.seem_empty() && self.ready.is_empty() {
+        if self.ground.links.registry.seem_empty() && self.ground.progress.ready.is_empty() {
             return;
         }
-        while self.receive_links() || self.advance_ready(&self.ready, now) {}
+        while self.receive_links() || self.advance_ready(&self.ground.progress.ready, now) {}
     }
 
-    /// The same after work was posted, which mostly is nothing.
+    /// Does what follows from posted work, which mostly is nothing.
     #[inline]
     pub(crate) fn after_posting(&self) {
-        if !self.links.seem_empty() || !self.ready.is_empty() {
+        if !self.ground.links.registry.seem_empty() || !self.ground.progress.ready.is_empty() {
             self.after_call(self.now());
         }
     }
@@ -338,12 +360,12 @@ impl Nic {
     /// for other processes, or it would end with us.
     pub(crate) fn flush_before_exit(&self) {
         self.cm.leave(self);
-        self.qps.for_each(|qp| qp.flush_before_exit(self));
+        self.objects.qps.for_each(|qp| qp.flush_before_exit(&self.ground));
         self.count_as_ended();
-        self.udp.leave_soon();
+        self.ground.links.udp.leave_soon();
         // Bounded: packets may come as fast as they are taken.
         for _ in 0..EXIT_LOOKS {
-            if !self.progress() && !self.udp.is_tended() {
+            if !self.progress() && !self.ground.links.udp.is_tended() {
                 return;
             }
         }
@@ -352,7 +374,7 @@ impl Nic {
     /// Takes what has arrived over UDP.
     fn receive(&self, poller: Option<&mut Poller<'_>>, now: Time) -> bool {
         let polling = poller.is_some();
-        let alone = if polling { self.alone() } else { None };
+        let alone = if polling { self.ground.alone() } else { None };
         let mut messages: Vec<(::cm::Route, CmDatagram)> = Vec::new();
         let mut datagrams: Vec<Datagram> = Vec::new();
         let mut early = EarlyPackets::default();
@@ -363,40 +385,43 @@ impl Nic {
         let packets = Cell::new(0);
         let mut take = |run: &[Arrival<'_>]| {
             packets.set(packets.get() + run.len() as u32);
-            if let Some(capture) = &self.capture {
+            if let Some(capture) = &self.ground.records.capture {
                 for arrival in run {
-                    let device = self.device_of(arrival);
+                    let device = self.ground.device_of(arrival);
                     capture.lock().received(&device, &arrival.ip, arrival.port, arrival.bytes);
                 }
             }
             let Some(first) = run.first() else { return };
             if !polling {
-                self.note_moved(run.iter().map(|arrival| arrival.payload.len()).sum());
+                self.ground.progress.note_moved(run.iter().map(|arrival| arrival.payload.len()).sum());
             }
             let qpn = first.headers.bth.dest_qpn;
             if last.as_ref().is_none_or(|last| last.qpn() != qpn) {
-                before.extend(std::mem::replace(&mut last, self.qps.get(qpn)));
+                before.extend(std::mem::replace(&mut last, self.objects.qps.get(qpn)));
             }
             match &last {
                 Some(qp) => {
-                    if qp.take_arrivals(self, now, run) >= PACKETS_PER_DRIVE {
+                    if qp.take_arrivals(&self.ground, now, run) >= PACKETS_PER_DRIVE {
                         // The peer's window is open for as much as it may be short of: it should hear while we still
                         // have something to do.
-                        qp.advance(self, now);
+                        qp.advance(&self.ground, now);
                     }
                 }
                 None => {
                     for arrival in run {
-                        let drop = |reason| self.dropped(now, None, Some(&arrival.headers), reason);
+                        let drop = |reason| self.ground.dropped(now, None, Some(&arrival.headers), reason);
                         if qpn == Qpn::GSI {
                             let came = ::cm::Route { source: arrival.source(), destination: arrival.destination() };
                             match self.cm.message_in(&arrival.headers, arrival.payload) {
                                 // Of this host's own, only those whose speaker the kernel has named.
-                                Ok(_) if self.is_own_address(came.source) != (arrival.origin == Origin::Local) => {
+                                Ok(_)
+                                    if self.ground.host.is_own_address(came.source)
+                                        != (arrival.origin == Origin::Local) =>
+                                {
                                     drop(DropReason::Untrusted);
                                 }
                                 Ok(message) => {
-                                    if let Some(device) = self.device_with(came.destination) {
+                                    if let Some(device) = self.ground.host.device_with(came.destination) {
                                         let (opcode, length) = (arrival.headers.bth.opcode, arrival.payload.len());
                                         device.count_mad(came.source, opcode, length, false);
                                     }
@@ -409,7 +434,7 @@ impl Nic {
                             }
                         } else if qpn == Qpn::MULTICAST {
                             let members = self.members(now, arrival, |qp| {
-                                qp.take_arrivals(self, now, std::slice::from_ref(arrival));
+                                qp.take_arrivals(&self.ground, now, std::slice::from_ref(arrival));
                                 before.push(Arc::clone(qp));
                             });
                             if members == 0 {
@@ -422,16 +447,17 @@ impl Nic {
                 }
             }
         };
-        let sockets = &self.engine.policy.sockets;
+        let sockets = &self.ground.progress.engine.policy.sockets;
         let hot_only = polling && sockets.is_one_enough(now);
-        let Found { mut any, elsewhere, mut questions, mut drops, overflow } = self.udp.receive(hot_only, &mut take);
+        let Found { mut any, elsewhere, mut questions, mut drops, overflow } =
+            self.ground.links.udp.receive(hot_only, &mut take);
         if !hot_only {
             sockets.looked_at_all(now, elsewhere);
         }
         // One acknowledgement is enough for several datagrams full of packets.
         let mut looks = 1;
         while looks < LOOKS_TOGETHER && packets.replace(0) >= FULL_DATAGRAM_PACKETS {
-            let mut found = self.udp.receive(true, &mut take);
+            let mut found = self.ground.links.udp.receive(true, &mut take);
             any |= found.any;
             questions.append(&mut found.questions);
             drops.append(&mut found.drops);
@@ -441,17 +467,17 @@ impl Nic {
             sockets.received(now);
         }
         for Dropped { headers, reason } in drops {
-            self.dropped(now, None, headers.as_ref(), reason);
+            self.ground.dropped(now, None, headers.as_ref(), reason);
         }
         if overflow > 0 {
-            self.drops.count(DropReason::Overflow, overflow - 1);
-            self.dropped(now, None, None, DropReason::Overflow);
+            self.ground.records.drops.count(DropReason::Overflow, overflow - 1);
+            self.ground.dropped(now, None, None, DropReason::Overflow);
         }
         for qp in before {
-            qp.advance(self, now);
+            qp.advance(&self.ground, now);
         }
         if let Some(qp) = last {
-            qp.advance_for(self, now, poller);
+            qp.advance_for(&self.ground, now, poller);
         }
         // The connection manager has a lock of another kind, under which it sends.
         drop(alone);
@@ -459,7 +485,7 @@ impl Nic {
         let _shield = (any_management || !early.is_empty()).then(Shield::up);
         self.cm.receive(self, &messages);
         early.hand_out(self, now);
-        self.gsi.receive(self, &datagrams);
+        self.gsi.receive(&self.ground, &datagrams);
         for (peer, here) in questions {
             self.cm.question(self, here, peer);
         }
@@ -471,8 +497,8 @@ impl Nic {
         let mut any = false;
         while let Some(qpn) = waiting.next() {
             any = true;
-            if let Some(qp) = self.qps.get(qpn) {
-                qp.advance(self, now);
+            if let Some(qp) = self.objects.qps.get(qpn) {
+                qp.advance(&self.ground, now);
                 qp.tell_of_stop();
             }
         }
@@ -489,16 +515,16 @@ impl Nic {
         let mut any = false;
         // Bounded: a thread that polls is to come back, and the engine has more to see to.
         for _ in 0..TIMERS_PER_TURN {
-            let Some((entry, qpn)) = self.timers.due(latest) else { break };
+            let Some((entry, qpn)) = self.ground.progress.timers.due(latest) else { break };
             any = true;
             if qpn == Qpn::GSI {
                 let _shield = Shield::up();
                 self.cm.wake(self, entry);
-                self.gsi.wake(self, entry);
+                self.gsi.wake(&self.ground, entry);
                 self.fail_gone_peers(now);
             }
-            if let Some(qp) = self.qps.get(qpn) {
-                qp.time_has_come(self, now, entry);
+            if let Some(qp) = self.objects.qps.get(qpn) {
+                qp.time_has_come(&self.ground, now, entry);
             }
         }
         any

@@ -7,6 +7,8 @@ mod checker;
 
 #[cfg(feature = "checks")]
 pub(crate) use checker::asked;
+#[cfg(feature = "checks")]
+pub use checker::read_rules;
 
 use crate::objects::device::Device;
 use crate::record::capture::Capture;
@@ -22,20 +24,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// The devices that programs may see: names with commas between them. All, if it is not set or empty.
-pub const DEVICE: &str = "UBIVERBS_DEVICE";
+pub const DEVICE_VARIABLE: &str = "UBIVERBS_DEVICE";
 
 /// The file that every packet is written to, as pcapng.
-pub const PCAP: &str = "UBIVERBS_PCAP";
+pub const PCAP_VARIABLE: &str = "UBIVERBS_PCAP";
 
 /// What is logged, and where to: see [`Log`].
-pub const LOG: &str = "UBIVERBS_LOG";
+pub const LOG_VARIABLE: &str = "UBIVERBS_LOG";
 
 /// How processes of one host reach one another: `udp` for UDP as between hosts (and also inside a process); otherwise
 /// through shared memory where they can.
-pub const LINK: &str = "UBIVERBS_LINK";
+pub const LINK_VARIABLE: &str = "UBIVERBS_LINK";
 
 /// Whether congestion notifications slow senders down: `off` if not; otherwise they do.
-pub const DCQCN: &str = "UBIVERBS_DCQCN";
+pub const DCQCN_VARIABLE: &str = "UBIVERBS_DCQCN";
 
 /// What becomes of reliable queue pairs whose peer's process has ended: `fatal` stops them all, with
 /// `IBV_EVENT_QP_FATAL`; otherwise only those stop that have work under way, as with hardware.
@@ -46,17 +48,17 @@ pub const PEER_GONE: &str = "UBIVERBS_PEER_GONE";
 pub const GPU_PATIENCE: &str = "UBIVERBS_GPU_PATIENCE";
 
 /// The faults that packets meet; see `link::faults`.
-pub const FAULTS: &str = "UBIVERBS_FAULTS";
+pub const FAULTS_VARIABLE: &str = "UBIVERBS_FAULTS";
 
 /// The directory with files that programs look for under `/sys` and `/dev`; a library that is preloaded leads them
 /// there.
-pub const FILES: &str = "UBIVERBS_FILES";
+pub const FILES_VARIABLE: &str = "UBIVERBS_FILES";
 
 /// Explains what fails, on standard error: `text` (or `1`), `json`; also words about rules.
-pub const WHY: &str = "UBIVERBS_WHY";
+pub const WHY_VARIABLE: &str = "UBIVERBS_WHY";
 
 /// Checks the program against the rules of verbs, with the same words.
-pub const CHECK: &str = "UBIVERBS_CHECK";
+pub const CHECK_VARIABLE: &str = "UBIVERBS_CHECK";
 
 /// The file that says which rules are on; otherwise [`CONFIG_NAME`] in the current directory, if it is there.
 pub const CHECK_CONFIG: &str = "UBIVERBS_CHECK_CONFIG";
@@ -65,7 +67,7 @@ pub const CHECK_CONFIG: &str = "UBIVERBS_CHECK_CONFIG";
 pub const CONFIG_NAME: &str = "ubiverbs-checks.toml";
 
 /// The file to which every process appends its findings, as JSON lines.
-pub const FINDINGS: &str = "UBIVERBS_FINDINGS";
+pub const FINDINGS_VARIABLE: &str = "UBIVERBS_FINDINGS";
 
 /// Whether a program that ends says in one line that work of its queue pairs failed: set by `ubiverbs run`.
 pub const NOTE_FAILURES: &str = "UBIVERBS_NOTE_FAILURES";
@@ -80,12 +82,12 @@ pub fn check_faults(plan: &str) -> Result<(), String> {
     plan.parse::<link::faults::Plan>().map(drop).map_err(|error| error.to_string())
 }
 
-/// Whether [`LINK`] asks for UDP.
+/// Whether [`LINK_VARIABLE`] asks for UDP.
 pub(crate) fn only_udp() -> bool {
-    match variable(LINK) {
+    match variable(LINK_VARIABLE) {
         Some(link) if link == "udp" => true,
         Some(link) if !link.is_empty() && link != "shared" => {
-            say(format_args!("{LINK}: no link {}; there are udp and shared", link.display()));
+            say(format_args!("{LINK_VARIABLE}: no link {}; there are udp and shared", link.display()));
             false
         }
         _ => false,
@@ -114,12 +116,12 @@ pub(crate) fn gpu_patience() -> Option<Duration> {
     millis.map(Duration::from_millis)
 }
 
-/// Whether [`DCQCN`] is off.
+/// Whether [`DCQCN_VARIABLE`] is off.
 pub(crate) fn ignores_congestion() -> bool {
-    let Some(text) = variable(DCQCN) else { return false };
+    let Some(text) = variable(DCQCN_VARIABLE) else { return false };
     let off = is_off(&text);
     if off.is_none() {
-        say(format_args!("{DCQCN}: no {}; there are on and off", text.display()));
+        say(format_args!("{DCQCN_VARIABLE}: no {}; there are on and off", text.display()));
     }
     off.unwrap_or(false)
 }
@@ -133,7 +135,7 @@ fn is_off(text: &std::ffi::OsStr) -> Option<bool> {
     }
 }
 
-/// What [`LOG`] asks for.
+/// What [`LOG_VARIABLE`] asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Log {
     /// Nothing: not set, empty, or `0`.
@@ -178,23 +180,25 @@ fn is_level_elsewhere(word: &str) -> bool {
     LEVELS_ELSEWHERE.split_ascii_whitespace().any(|level| level == word) || word.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// The sink that [`LOG`] asks for.
+/// The sink that [`LOG_VARIABLE`] asks for.
 pub(crate) fn sink() -> Option<Box<dyn trace::Sink + Send>> {
-    let sink: Box<dyn trace::Sink + Send> = match Log::of(&variable(LOG)?) {
+    let sink: Box<dyn trace::Sink + Send> = match Log::of(&variable(LOG_VARIABLE)?) {
         Log::Off => return None,
         Log::Errors => Box::new(log::Text { trouble_only: true }),
         Log::Events => Box::new(log::Text { trouble_only: false }),
         #[cfg(feature = "capture")]
         Log::Json => Box::new(trace::JsonLines::stamped(log::WholeLines::new(StandardError), log::stamp)),
         #[cfg(feature = "capture")]
-        Log::File(path) => Box::new(trace::JsonLines::stamped(log::WholeLines::new(open(LOG, &path)?), log::stamp)),
+        Log::File(path) => {
+            Box::new(trace::JsonLines::stamped(log::WholeLines::new(open(LOG_VARIABLE, &path)?), log::stamp))
+        }
         #[cfg(not(feature = "capture"))]
         Log::Json | Log::File(_) => {
-            without_capture(LOG);
+            without_capture(LOG_VARIABLE);
             return None;
         }
         Log::NoLevel(word) => {
-            say(format_args!("{LOG}: {}", Log::no_level(&word)));
+            say(format_args!("{LOG_VARIABLE}: {}", Log::no_level(&word)));
             return None;
         }
     };
@@ -213,27 +217,27 @@ fn without(variable: &str, feature: &str) {
 /// Says that a program without a checker cannot do what is asked for.
 #[cfg(not(feature = "checks"))]
 pub(crate) fn no_checks() {
-    for name in [WHY, CHECK] {
+    for name in [WHY_VARIABLE, CHECK_VARIABLE] {
         if variable(name).is_some_and(|text| !text.is_empty() && is_off(&text) != Some(true)) {
             without(name, "checks");
         }
     }
 }
 
-/// The capture that [`PCAP`] asks for.
+/// The capture that [`PCAP_VARIABLE`] asks for.
 pub(crate) fn capture() -> Option<Capture> {
-    let path = PathBuf::from(variable(PCAP).filter(|path| !path.is_empty())?);
+    let path = PathBuf::from(variable(PCAP_VARIABLE).filter(|path| !path.is_empty())?);
     if !cfg!(feature = "capture") {
-        without_capture(PCAP);
+        without_capture(PCAP_VARIABLE);
         return None;
     }
-    let file = open(PCAP, &path)?;
+    let file = open(PCAP_VARIABLE, &path)?;
     Capture::new(file).inspect_err(|error| say(format_args!("cannot write {}: {error}", path.display()))).ok()
 }
 
-/// Those of `devices` that [`DEVICE`] names, in the order in which programs see them.
+/// Those of `devices` that [`DEVICE_VARIABLE`] names, in the order in which programs see them.
 pub(crate) fn shown(mut devices: Vec<Arc<Device>>) -> Vec<Arc<Device>> {
-    if let Some(names) = variable(DEVICE).filter(|names| !names.is_empty()) {
+    if let Some(names) = variable(DEVICE_VARIABLE).filter(|names| !names.is_empty()) {
         let names = names.to_string_lossy();
         devices.retain(|device| names.split(',').any(|name| name.trim() == device.name()));
     }

@@ -3,6 +3,7 @@
 //! room, [`cm`](crate::cm).
 
 use crate::ground::Ground;
+use crate::ground::host_share::HostShare;
 use crate::objects::channel::Channel;
 use crate::objects::device::Device;
 use crate::progress::timers::Alarm;
@@ -40,14 +41,14 @@ pub enum RegisterError {
 
 /// A request for the counters of a port that no agent took.
 #[derive(Debug)]
-pub(crate) struct Question {
+pub(crate) struct CounterRequest {
     /// Where it came from.
     pub route: Route,
     datagram: [u8; MAD_LEN],
 }
 
 /// Answers requests for counters, later: other processes of the host have some of them.
-type Counting = dyn Fn(Question) + Send + Sync;
+type Counting = dyn Fn(CounterRequest) + Send + Sync;
 
 /// The agents of a NIC. One lock for all of them: management is rare.
 pub(crate) struct Gsi {
@@ -163,7 +164,7 @@ impl Gsi {
 
     pub fn register(
         &self,
-        ground: &Ground,
+        host: &HostShare,
         device: &Device,
         port: PortId,
         wanted: &Registration,
@@ -173,7 +174,7 @@ impl Gsi {
         // Of a class that this process does not have yet, nobody else may have the requests.
         let bound = match wanted.key(device.interface_index()) {
             Some(key) if !inner.manager.has_class(key) => {
-                let class = Class::bind(&ground.slots, class_of(key)).map_err(|error| match error.raw_os_error() {
+                let class = Class::bind(&host.slots, class_of(key)).map_err(|error| match error.raw_os_error() {
                     Some(libc::EADDRINUSE) => RegisterError::Refused(Refusal::Taken),
                     _ => RegisterError::System(error),
                 })?;
@@ -208,7 +209,7 @@ impl Gsi {
     pub fn receive(&self, ground: &Ground, datagrams: &[Datagram]) {
         for datagram in datagrams {
             let route = datagram.route();
-            let interface = ground.interface_of(route.local);
+            let interface = ground.host.interface_of(route.local);
             let handled =
                 self.with(ground, |inner, now| inner.manager.handle(now, interface, &route, &datagram.payload));
             let dropped = |reason| ground.dropped(ground.now(), Some(Qpn::GSI), Some(&datagram.headers), reason);
@@ -217,7 +218,7 @@ impl Gsi {
                 Handled::Dropped(reason) => dropped(reason),
                 // Another process of this host may have the class, unless this one was chosen for it.
                 Handled::Unclaimed(key) => match datagram.origin {
-                    Origin::Socket => match ground.udp.pass_on(class_of(key), &datagram.arrival()) {
+                    Origin::Socket => match ground.links.udp.pass_on(class_of(key), &datagram.arrival()) {
                         Ok(true) => {}
                         Ok(false) => self.answer(ground, &route, &datagram.payload),
                         Err(_) => dropped(DropReason::Overflow),
@@ -231,7 +232,7 @@ impl Gsi {
     /// Answers a request that no agent of the host wants.
     fn answer(&self, ground: &Ground, route: &Route, payload: &[u8]) {
         let Some(datagram) = payload.first_chunk::<MAD_LEN>().copied() else { return };
-        let question = Question { route: *route, datagram };
+        let question = CounterRequest { route: *route, datagram };
         match self.counting.get().filter(|_| mad::answer::asks_for_counters(&datagram)) {
             Some(counting) => counting(question),
             None => self.answer_with(ground, &question, Counters::default()),
@@ -239,7 +240,7 @@ impl Gsi {
     }
 
     /// Answers a request, now that the counters are known.
-    pub fn answer_with(&self, ground: &Ground, question: &Question, counters: Counters) {
+    pub fn answer_with(&self, ground: &Ground, question: &CounterRequest, counters: Counters) {
         match mad::answer::answer(&question.datagram, || counters) {
             Some(bytes) => self.inner.lock().transmit(ground, &Transmit { to: question.route, bytes }),
             None => ground.dropped(ground.now(), Some(Qpn::GSI), None, DropReason::CmUnknown),
@@ -271,7 +272,7 @@ impl Inner {
         if let Some(deadline) = self.manager.poll_timeout().map(|deadline| deadline.max(now))
             && self.alarm.advances_to(deadline)
         {
-            ground.wake_at(deadline, Qpn::GSI);
+            ground.progress.wake_at(deadline, Qpn::GSI);
         }
     }
 
@@ -282,7 +283,7 @@ impl Inner {
         headers.bth.pkey = Pkey::DEFAULT;
         headers.deth = Some(Deth { qkey: Qkey::GSI, src_qpn: Qpn::GSI });
         let is_link_local = matches!(remote.to_ip(), IpAddr::V6(address) if address.segments()[0] & 0xffc0 == 0xfe80);
-        let scope = if is_link_local { ground.interface_of(local) } else { 0 };
+        let scope = if is_link_local { ground.host.interface_of(local) } else { 0 };
         let hop_limit = if hop_limit == 0 { 64 } else { hop_limit };
         let to = Destination { source: local, destination: remote, from: Qpn::GSI, scope, traffic_class, hop_limit };
         ground.send_mad(&to, &headers, &transmit.bytes);

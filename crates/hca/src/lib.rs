@@ -1,5 +1,6 @@
 //! The software NIC: devices, objects, progress, and their attachment to the host.
 
+mod call_trace;
 pub mod cm;
 mod drive;
 pub mod environment;
@@ -16,15 +17,15 @@ mod orphan;
 mod progress;
 mod queue_pair;
 mod record;
-mod told_calls;
 mod tuning;
 
 pub use ::host::descriptor::Descriptor;
 pub use ::host::descriptor::observe as observe_descriptors;
 pub use ::host::thread::{Shield, spawn};
+pub use call_trace::OwnCalls;
 pub use drive::blocked_call::{BlockedCall, Look};
 pub use error::Error;
-pub use ground::{Ground, Options};
+pub use ground::Options;
 pub use links::packets::FlowCounters;
 pub use links::udp::Reach;
 pub use links::windows::Congestion;
@@ -56,4 +57,3 @@ pub use queue_pair::{Joins, Qp};
 pub use record::drops::KernelDrops;
 pub use record::file::create_private;
 pub use record::tracing::{Tracing, is_traced};
-pub use told_calls::OwnCalls;

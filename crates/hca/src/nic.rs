@@ -17,11 +17,14 @@ pub(crate) mod reserved;
 #[cfg(feature = "checks")]
 pub(crate) mod witness;
 
+use crate::call_trace as told;
 use crate::cm::Cm;
+use crate::environment;
 use crate::error::{Error, system};
 use crate::ground::Ground;
-use crate::gsi::{Gsi, Question};
+use crate::gsi::{CounterRequest, Gsi};
 use crate::interfaces::{self, Changes};
+use crate::links::udp::Reach;
 use crate::nic::reserved::ReservedNumber;
 use crate::objects::completion_queue::{CompletionChannel, CompletionQueue, CqError, Notify};
 use crate::objects::context::{AsyncEvent, Context};
@@ -31,18 +34,20 @@ use crate::objects::table::Table;
 use crate::progress::watch::Watch;
 use crate::queue_pair::frames::RawPart;
 use crate::queue_pair::{Joins, Qp};
-use crate::told_calls as told;
+use crate::record::drops::KernelDrops;
+use crate::record::tracing::Tracing;
 use ::host::descriptor::Descriptor;
 use background::Background;
+use latch::Rank;
 use latch::plain::Mutex;
 use link::shared::Outbound;
+use std::fmt::Display;
 use std::io;
-use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use trace::{Call, Text};
+use trace::{Call, DropReason, Text};
 use transport::{Kind, PostError, ProtectionDomain, QueuePairConfig, ReceiveRequest, SrqError, SrqModify, Time};
-use wire::{Qpn, Srqn};
+use wire::Qpn;
 
 /// What a device allows.
 pub mod limits {
@@ -60,40 +65,133 @@ pub mod limits {
     pub const MAX_TAGS: u32 = 1023;
 }
 
-/// The NIC of this process: what its rooms stand on, the table of its queue pairs, and the connection manager.
+/// The NIC of this process: what its rooms stand on, its objects, and the connection manager.
 #[derive(Debug)]
 pub struct Nic {
     pub(crate) ground: Ground,
+    pub(crate) objects: NicObjects,
     pub(crate) cm: Cm,
     /// Management agents.
     pub(crate) gsi: Gsi,
+    pub(crate) background: BackgroundWork,
     pub(crate) changes: Option<Changes>,
-    pub(crate) contexts: Mutex<Vec<Weak<Context>>>,
-    /// For those who ask what there is.
-    pub(crate) cqs: Mutex<Vec<Weak<CompletionQueue>>>,
-    /// What was counted here has been added to what the host remembers of processes that ended.
-    pub(crate) counted_as_ended: AtomicBool,
-    /// Queue pairs whose peers are asked for, while the program is checked.
-    pub(crate) questions: peers::Questions,
-    /// Other processes that are told what this one has.
-    pub(crate) inquiries: Background<Descriptor>,
-    /// Requests for the counters of ports.
-    pub(crate) counting: Background<Question>,
-    /// The interface of the device that was opened first.
-    pub(crate) first_opened: OnceLock<u32>,
-    pub(crate) qps: Table<Qp>,
-    /// How many numbers are reserved for queue pairs that do not exist yet.
-    pub(crate) reserved_numbers: AtomicU32,
     pub(crate) watch: Watch,
     /// Links to processes that have gone, and when what they have not acknowledged fails.
     pub(crate) gone_peers: Mutex<Vec<(Time, Arc<Outbound>)>>,
+    /// What was counted here has been added to what the host remembers of processes that ended.
+    pub(crate) counted_as_ended: AtomicBool,
 }
 
-impl Deref for Nic {
-    type Target = Ground;
+/// The objects of a NIC that queue pairs do not need to know of.
+#[derive(Debug)]
+pub(crate) struct NicObjects {
+    pub qps: Table<Qp>,
+    /// How many numbers are reserved for queue pairs that do not exist yet.
+    pub reserved_numbers: AtomicU32,
+    pub contexts: Mutex<Vec<Weak<Context>>>,
+    /// For reports of what there is.
+    pub cqs: Mutex<Vec<Weak<CompletionQueue>>>,
+    pub next_cq: AtomicU32,
+    /// The interface of the device that was opened first.
+    pub first_opened: OnceLock<u32>,
+}
 
-    fn deref(&self) -> &Ground {
-        &self.ground
+impl Default for NicObjects {
+    fn default() -> NicObjects {
+        NicObjects {
+            qps: Table::default(),
+            reserved_numbers: AtomicU32::new(0),
+            contexts: Mutex::new(Rank::Contexts, Vec::new()),
+            cqs: Mutex::new(Rank::CompletionQueues, Vec::new()),
+            next_cq: AtomicU32::new(1),
+            first_opened: OnceLock::new(),
+        }
+    }
+}
+
+/// What is answered, or asked, by threads that exist only while there is something to do.
+#[derive(Debug, Default)]
+pub(crate) struct BackgroundWork {
+    /// Queue pairs whose peers are asked for, while the program is checked.
+    pub peer_questions: peers::Questions,
+    /// Other processes that are told what this one has.
+    pub inquiries: Background<Descriptor>,
+    /// Requests for the counters of ports.
+    pub port_counting: Background<CounterRequest>,
+}
+
+/// What the ground knows, for programs.
+impl Nic {
+    /// The NIC's end of the trace, to listen to it.
+    pub fn tracing(&self) -> &Tracing {
+        &self.ground.records.trace
+    }
+
+    /// The NIC's clock.
+    pub fn now(&self) -> Time {
+        self.ground.now()
+    }
+
+    /// The devices of this host, as they are now.
+    pub fn devices(&self) -> Vec<Arc<Device>> {
+        self.ground.host.devices()
+    }
+
+    /// Those of them that a program may see, if the environment names some.
+    pub fn shown_devices(&self) -> Vec<Arc<Device>> {
+        environment::shown(self.devices())
+    }
+
+    /// The registered memory of this process.
+    pub fn memory(&self) -> &memory::Memory {
+        &self.ground.memory
+    }
+
+    /// How packets of other hosts reach this process: over IPv4, and over IPv6.
+    pub fn reach(&self) -> [Reach; 2] {
+        self.ground.links.reach()
+    }
+
+    /// Why packets of other hosts do not reach this process, if they do not: one reason per address family that is out.
+    pub fn unreachable(&self) -> Vec<String> {
+        self.ground.links.unreachable()
+    }
+
+    /// A socket did not believe a datagram that came for its queue pair: what it says of its sender is not true.
+    pub fn refuse_datagram(&self, qpn: Qpn) {
+        self.ground.dropped(self.now(), Some(qpn), None, DropReason::ForgedSender);
+    }
+
+    /// How many packets, trains, messages and records this NIC has dropped for a reason: a train counts once.
+    pub fn drops(&self, reason: DropReason) -> u64 {
+        self.ground.records.drops.of(reason)
+    }
+
+    /// What the kernel dropped before this NIC could see it. The figures of the host are of all programs in the network
+    /// namespace, not of this NIC.
+    pub fn kernel_drops(&self) -> io::Result<KernelDrops> {
+        KernelDrops::read(self.ground.links.udp.overflowed())
+    }
+
+    /// Tells the trace what the program called, if a sink listens; `call` is asked only then.
+    #[inline]
+    pub fn called(&self, qpn: Option<Qpn>, call: impl FnOnce() -> Call) {
+        self.ground.records.called(qpn, call);
+    }
+
+    /// Tells the trace that a call was refused.
+    pub fn refused(&self, function: &'static str, errno: i32, reason: impl Display) {
+        self.ground.records.refused(function, errno, reason);
+    }
+
+    /// The program takes an event of a completion channel: this completion queue has something.
+    pub fn took_event(&self, channel: &CompletionChannel, cq: u32) {
+        self.ground.records.took_event(channel, cq);
+    }
+
+    /// The program takes an asynchronous event.
+    pub fn took_async_event(&self, event: AsyncEvent) {
+        self.ground.records.took_async_event(event);
     }
 }
 
@@ -102,8 +200,8 @@ impl Nic {
     pub fn open_device(&self, device: &Arc<Device>) -> Result<Arc<Context>, Error> {
         let context =
             Arc::new(Context::new(Arc::clone(device)).map_err(system("cannot make a descriptor for events"))?);
-        self.first_opened.get_or_init(|| device.interface_index());
-        let mut contexts = self.contexts.lock();
+        self.objects.first_opened.get_or_init(|| device.interface_index());
+        let mut contexts = self.objects.contexts.lock();
         contexts.retain(|context| context.strong_count() > 0);
         contexts.push(Arc::downgrade(&context));
         drop(contexts);
@@ -145,16 +243,16 @@ impl Nic {
         self.create_larger_cq(capacity, capacity, channel)
     }
 
-    /// The same for a program that asked for fewer completions.
+    /// A completion queue of a program that asked for fewer completions.
     pub fn create_larger_cq(
         &self,
         wanted: u32,
         capacity: u32,
         channel: Option<Arc<CompletionChannel>>,
     ) -> Result<Arc<CompletionQueue>, Error> {
-        let id = self.next_cq.fetch_add(1, Ordering::Relaxed);
-        let queue = Arc::new(CompletionQueue::new(id, capacity, channel)?.served_by(&self.engine));
-        let mut queues = self.cqs.lock();
+        let id = self.objects.next_cq.fetch_add(1, Ordering::Relaxed);
+        let queue = Arc::new(CompletionQueue::new(id, capacity, channel)?.served_by(&self.ground.progress.engine));
+        let mut queues = self.objects.cqs.lock();
         if queues.len() == queues.capacity() {
             queues.retain(|queue| queue.strong_count() > 0);
         }
@@ -229,46 +327,49 @@ impl Nic {
             Some(number) => number.use_up(),
             None => self.new_number()?,
         };
-        config.limits.obeys_congestion &= !self.options.ignores_congestion;
-        let tags = config.srq.and_then(|srq| self.shared_queue(srq, None)).filter(|srq| srq.matches_tags());
+        config.limits.obeys_congestion &= !self.ground.options.ignores_congestion;
+        let tags =
+            config.srq.and_then(|srq| self.ground.shared_queues.usable_by(srq, None)).filter(|srq| srq.matches_tags());
         let created = self
+            .ground
+            .records
             .trace
             .is_on()
             .then(|| told::create_qp(&config, &joins.context, [joins.send_cq.as_ref(), joins.receive_cq.as_ref()]));
         let qp = Arc::new(Qp::new(config, joins, tags, raw));
         if qp.kind() == Kind::UnreliableDatagram {
             // The header in front of what it receives says how that came.
-            self.udp.tell_all();
+            self.ground.links.udp.tell_all();
         }
         if let Some(created) = created {
             // Before anything can arrive for it.
             self.called(Some(config.qpn), || created);
         }
-        self.qps.insert(config.qpn, Arc::clone(&qp));
+        self.objects.qps.insert(config.qpn, Arc::clone(&qp));
         Ok(qp)
     }
 
     fn new_number(&self) -> Result<Qpn, Error> {
-        self.numbers.take().ok_or(Error::Exhausted { what: "queue pairs", limit: limits::MAX_QP })
+        self.ground.host.numbers.take().ok_or(Error::Exhausted { what: "queue pairs", limit: limits::MAX_QP })
     }
 
-    /// Destroys a queue pair: nothing arrives for it any more when this returns. Answers the number of a work request
+    /// Destroys a queue pair: nothing arrives for it any more when this returns. Returns the number of a work request
     /// that it had taken from a shared receive queue and that will not complete.
     pub fn destroy_qp(&self, qp: &Qp) -> Option<u64> {
-        self.qps.remove(qp.qpn())?;
-        self.exchange.forget_notes();
+        self.objects.qps.remove(qp.qpn())?;
+        self.ground.links.exchange.forget_notes();
         self.detach_all(qp);
         self.remove_flows(qp);
-        let outstanding = self.trace.is_on().then(|| qp.outstanding());
-        let taken = qp.shut(self);
+        let outstanding = self.ground.records.trace.is_on().then(|| qp.outstanding());
+        let taken = qp.shut(&self.ground);
         qp.context().device().count(qp.counters());
-        self.memory.release_queue_pair(qp.qpn());
+        self.ground.memory.release_queue_pair(qp.qpn());
         if let Some([sends, receives]) = outstanding {
             // Before its number may be another's.
             self.called(Some(qp.qpn()), || Call::DestroyQp { sends, receives });
         }
-        self.numbers.give_back(qp.qpn());
-        self.advance_ready(&self.ready, self.now());
+        self.ground.host.numbers.give_back(qp.qpn());
+        self.advance_ready(&self.ground.progress.ready, self.now());
         taken
     }
 
@@ -286,27 +387,17 @@ impl Nic {
         if let SharedQueueKind::Tags(tags) = &kind {
             within("max_num_tags", tags.max_tags, limits::MAX_TAGS)?;
         }
-        let mut srqs = self.srqs.write();
-        if srqs.len() >= limits::MAX_SRQ as usize {
-            return Err(Error::Exhausted { what: "shared receive queues", limit: limits::MAX_SRQ });
-        }
-        // Numbers go round, and a queue may live for longer than that takes.
-        let number = loop {
-            let number = Srqn::new(self.next_srq.fetch_add(1, Ordering::Relaxed));
-            if !srqs.contains_key(&number) {
-                break number;
-            }
-        };
-        let queue = Arc::new(SharedQueue::new(number, domain, max_wr, max_sge, kind, Arc::clone(context)));
-        srqs.insert(number, Arc::clone(&queue));
-        drop(srqs);
+        let make = |number| SharedQueue::new(number, domain, max_wr, max_sge, kind, Arc::clone(context));
+        let exhausted = Error::Exhausted { what: "shared receive queues", limit: limits::MAX_SRQ };
+        let queue = self.ground.shared_queues.add(limits::MAX_SRQ as usize, make).ok_or(exhausted)?;
+        let number = queue.number();
         self.called(None, || Call::CreateSrq { srq: number, pd: domain.0, max_wr, max_sge });
         Ok(queue)
     }
 
     /// Destroys a shared receive queue.
     pub fn destroy_srq(&self, queue: &SharedQueue) {
-        self.srqs.write().remove(&queue.number());
+        self.ground.shared_queues.remove(queue.number());
         self.called(None, || Call::DestroySrq { srq: queue.number() });
     }
 
@@ -317,10 +408,12 @@ impl Nic {
         request: &ReceiveRequest<'_>,
         index: usize,
     ) -> Result<(), PostError> {
-        if !self.trace.is_on() {
+        if !self.ground.records.trace.is_on() {
             return queue.post(request);
         }
-        queue.post_and(request, || self.tell_receive(self.now(), None, Some(queue.number()), index, request))
+        queue.post_and(request, || {
+            self.ground.records.tell_receive(self.now(), None, Some(queue.number()), index, request)
+        })
     }
 
     /// Changes the size or the limit of a shared receive queue.
@@ -332,24 +425,24 @@ impl Nic {
     }
 
     pub(crate) fn qp(&self, qpn: Qpn) -> Option<Arc<Qp>> {
-        self.qps.get(qpn)
+        self.objects.qps.get(qpn)
     }
 
     /// Begins to bring the queue pair of that number, if there is one.
     #[inline]
     pub(crate) fn prefetch_qp(&self, qpn: Qpn) {
-        self.qps.look(qpn, Qp::prefetch);
+        self.objects.qps.look(qpn, Qp::prefetch);
     }
 
     pub(crate) fn each_qp(&self, f: impl FnMut(&Qp)) {
-        self.qps.for_each(f);
+        self.objects.qps.for_each(f);
     }
 
     /// Takes note of what the interfaces are now: devices come, ports and addresses change. What cannot be seen now is
     /// seen with the next change.
     pub(crate) fn follow_interfaces(&self) -> io::Result<()> {
         let interfaces = interfaces::interfaces()?;
-        let mut devices = self.devices.write();
+        let mut devices = self.ground.host.devices.write();
         let mut changed = Vec::new();
         for device in devices.iter() {
             let interface = interfaces.iter().find(|interface| interface.index == device.interface_index());
@@ -362,8 +455,8 @@ impl Nic {
             }
         }
         drop(devices);
-        self.ways_changed();
-        let contexts: Vec<Arc<Context>> = self.contexts.lock().iter().filter_map(Weak::upgrade).collect();
+        self.ground.links.ways_changed();
+        let contexts: Vec<Arc<Context>> = self.objects.contexts.lock().iter().filter_map(Weak::upgrade).collect();
         for (device, gone, change) in changed {
             if gone && change != Change::default() {
                 self.cm.device_gone(self, &device);
@@ -387,7 +480,7 @@ impl Nic {
 impl Drop for Nic {
     fn drop(&mut self) {
         self.count_as_ended();
-        self.engine.ring();
+        self.ground.progress.engine.ring();
     }
 }
 

@@ -8,7 +8,7 @@ use latch::PerProcess;
 use trace::{Call, Event, Kind};
 
 /// The checker, if the environment asks for one.
-static CHECKER: PerProcess<Option<Why>> = PerProcess::new();
+static ORPHAN_CHECKER: PerProcess<Option<Why>> = PerProcess::new();
 
 /// A call of this process was refused, and it has no NIC. In a process that was not forked, the program has no objects
 /// that it could misuse.
@@ -16,7 +16,7 @@ pub fn told_without_nic(call: Call) {
     if latch::generation() == 0 {
         return;
     }
-    let checker = CHECKER.get_or_make(|| {
+    let checker = ORPHAN_CHECKER.get_or_make(|| {
         let asked = environment::asked()?;
         Some(Why::new(asked, Box::new(Absent), || {}))
     });

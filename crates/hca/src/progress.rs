@@ -13,5 +13,6 @@ pub(crate) mod sleep;
 mod socket_policy;
 pub(crate) mod sync;
 pub(crate) mod timers;
+pub(crate) mod wake_reason;
 pub(crate) mod watch;
 pub(crate) mod yield_policy;

@@ -17,10 +17,11 @@ mod through_trait;
 mod udp;
 mod ways;
 
-pub(crate) use belief::Came;
+pub(crate) use belief::ArrivalWay;
 pub(crate) use udp::TrainCargo;
 
 use crate::ground::Ground;
+use crate::ground::progress_state::ProgressState;
 use crate::links::path::{Link, Path};
 use crate::links::windows::{Congestion, WindowOf, Windows};
 use crate::objects::completion_queue::{Added, CompletionQueue, Observer, Poller};
@@ -31,7 +32,7 @@ use crate::progress::piggybacked_ack::PiggybackedAck;
 use crate::progress::timers::Alarm;
 use crate::queue_pair::belief::Belief;
 use crate::queue_pair::counters::CounterSet;
-use crate::queue_pair::datagrams::Held;
+use crate::queue_pair::datagrams::HeldDatagram;
 use crate::queue_pair::frames::{RawPart, Unreceived};
 use crate::queue_pair::order::Order;
 use crate::queue_pair::port::{GpuTrains, NicPort};
@@ -92,7 +93,7 @@ struct Inner {
     /// The link through shared memory, as far as it concerns this queue pair.
     shared: Shared,
     /// What keeps the next datagram back.
-    held: Held,
+    held: HeldDatagram,
     /// Other hosts may send to it.
     uses_udp: bool,
     /// Whose packets it takes.
@@ -154,13 +155,13 @@ impl Inner {
 }
 
 /// What lies before the data of a mutex, mostly.
-const BEFORE: usize = 8;
+const LATCH_HEADER_BYTES: usize = 8;
 
 impl Qp {
     /// Begins to bring what the next message needs of it. Where there are thousands of queue pairs it comes from afar.
     #[inline]
     pub fn prefetch(&self) {
-        const INNER: usize = offset_of!(Qp, inner) + BEFORE;
+        const INNER: usize = offset_of!(Qp, inner) + LATCH_HEADER_BYTES;
         const PAIR: usize = INNER + offset_of!(Inner, pair);
         const HOT: Range<usize> = transport::QueuePair::HOT;
         link::prefetch(self, 0..INNER + offset_of!(Inner, path) + offset_of!(Path, route));
@@ -206,7 +207,7 @@ impl Qp {
                     order: Order::default(),
                     last: None,
                     counters: None,
-                    held: Held::default(),
+                    held: HeldDatagram::default(),
                     delayed_ack: DelayedAck::default(),
                     piggyback: PiggybackedAck::default(),
                     outbox: Vec::new(),
@@ -275,8 +276,8 @@ impl Qp {
     }
 
     /// What congestion leaves of the line rate at this moment, in bit/s; none if it takes nothing.
-    pub fn congested_rate(&self, nic: &Ground) -> Option<u64> {
-        self.inner.lock().pair.congested_rate(nic.now())
+    pub fn congested_rate(&self, now: Time) -> Option<u64> {
+        self.inner.lock().pair.congested_rate(now)
     }
 
     /// Itself, for those who ask what there is.
@@ -337,13 +338,13 @@ impl Qp {
                 let windows = nic.windows(&inner.path, &attributes.av, attributes.dest_qpn);
                 // It may have been named in the windows it leaves.
                 let left = std::mem::replace(&mut inner.windows, windows);
-                self.pass_on(nic, &left);
+                self.pass_on(&nic.progress, &left);
                 inner.shared = Shared::default();
-                inner.belief = Belief::of(nic, &inner.path, attributes.dest_qpn);
+                inner.belief = Belief::of(&nic.host, &inner.path, attributes.dest_qpn);
             } else {
                 inner.path = Path::default();
             }
-            self.note_udp(nic, &mut inner);
+            self.note_udp(&nic.progress, &mut inner);
         }
         self.drive(nic, &mut inner, now);
         self.leave(nic, inner);
@@ -358,7 +359,7 @@ impl Qp {
         first: usize,
     ) -> Result<(), (usize, PostError)> {
         self.prefetch();
-        nic.engine().sends();
+        nic.progress.engine.sends();
         let alone = nic.alone();
         let mut inner = self.inner.lock();
         inner.piggyback.habit.answers();
@@ -376,16 +377,16 @@ impl Qp {
             true => {
                 if !inner.pair.may_transmit() {
                     // What waited has gone along.
-                    inner.piggyback.ends(&nic.piggyback_owner);
+                    inner.piggyback.ends(&nic.progress.piggyback_owner);
                 }
-                self.sleep(nic, &mut inner);
+                self.sleep(&nic.progress, &mut inner);
             }
             false => {
-                let (now, tells) = (nic.now(), nic.trace.is_on());
+                let (now, tells) = (nic.now(), nic.records.trace.is_on());
                 let (pair, mut port) = self.split(nic, &mut inner);
                 for (index, request) in requests.iter().enumerate().skip(sent) {
                     if tells {
-                        nic.tell_send(now, self.qpn, first + index, request);
+                        nic.records.tell_send(now, self.qpn, first + index, request);
                     }
                     if let Err(error) = pair.post_send(now, request, &mut port) {
                         refused = Err((index, error));
@@ -436,13 +437,13 @@ impl Qp {
         let alone = nic.alone();
         let mut inner = self.inner.lock();
         // Nothing waits for a receive that is posted: only a trace wants to know when.
-        let tells = nic.trace.is_on();
+        let tells = nic.records.trace.is_on();
         let now = if tells || inner.pair.state() == State::Error { nic.now() } else { Time::ZERO };
         let (pair, mut port) = self.split(nic, &mut inner);
         let mut refused = Ok(());
         for (index, request) in requests.iter().enumerate() {
             if tells {
-                nic.tell_receive(now, Some(self.qpn), None, first + index, request);
+                nic.records.tell_receive(now, Some(self.qpn), None, first + index, request);
             }
             if let Err(error) = pair.post_receive(now, request, &mut port) {
                 refused = Err((index, error));
@@ -463,9 +464,9 @@ impl Qp {
         refused
     }
 
-    /// Takes a packet or train. Answers how many it has taken since it was driven: at the first, the caller must see to
+    /// Takes a packet or train. Returns how many it has taken since it was driven: at the first, the caller must see to
     /// it that it is.
-    pub(crate) fn take(&self, nic: &Ground, now: Time, came: Came<'_>, inbound: &Inbound<'_>) -> u32 {
+    pub(crate) fn take(&self, nic: &Ground, now: Time, came: ArrivalWay<'_>, inbound: &Inbound<'_>) -> u32 {
         let mut inner = self.inner.lock();
         let Inner { belief, path, .. } = &mut *inner;
         if self.kind.is_connected()
@@ -485,13 +486,13 @@ impl Qp {
         self.advance_for(nic, now, None);
     }
 
-    /// The same, for a polling thread, which is shown at once what completes.
+    /// Sends and completes like [`advance`](Qp::advance), for a polling thread, which is shown at once what completes.
     pub(crate) fn advance_for(&self, nic: &Ground, now: Time, poller: Option<&mut Poller<'_>>) {
         let mut inner = self.inner.lock();
         inner.touched = 0;
         self.transmit(nic, &mut inner, now);
         self.complete_all(nic, &mut inner, now, poller);
-        self.sleep(nic, &mut inner);
+        self.sleep(&nic.progress, &mut inner);
         self.leave(nic, inner);
     }
 
@@ -503,12 +504,12 @@ impl Qp {
         }
         // Mostly what it was set for has been answered long ago.
         if inner.deadline().is_none_or(|deadline| deadline > now) && !self.moderates() {
-            return self.sleep(nic, &mut inner);
+            return self.sleep(&nic.progress, &mut inner);
         }
         // What was sent is late only if it was sent: what waits because of a rate is not.
         if inner.pair.answer_deadline().is_some_and(|deadline| deadline <= now) {
             let Inner { pair, path, shared, .. } = &mut *inner;
-            match shared.patience(path, pair.time_to_answer().unwrap_or(0)) {
+            match shared.patience(path, pair.awaited_answer(), pair.time_to_answer().unwrap_or(0)) {
                 Patience::Hold => pair.hold_timers(now),
                 Patience::Forgive => pair.forgive_timeout(now, nanos(UDP_PATIENCE)),
                 Patience::Over => {}
@@ -522,7 +523,7 @@ impl Qp {
         inner.held.time_has_come(now);
         self.drive(nic, &mut inner, now);
         if let Some(deadline) = self.wake_moderated(Some(now)) {
-            self.wake_at(nic, &mut inner.alarm, deadline);
+            self.wake_at(&nic.progress, &mut inner.alarm, deadline);
         }
         self.leave(nic, inner);
     }
@@ -539,7 +540,7 @@ impl Qp {
 
     /// Sends the acknowledgement that waits, if one does.
     fn flush_ack(&self, nic: &Ground, inner: &mut Inner) {
-        if inner.piggyback.ends(&nic.piggyback_owner) {
+        if inner.piggyback.ends(&nic.progress.piggyback_owner) {
             self.transmit(nic, inner, nic.now());
         }
         if let (Some((psn, msn)), Some(route)) = (inner.delayed_ack.held(), &inner.path.route) {
@@ -549,8 +550,9 @@ impl Qp {
         inner.delayed_ack.paid(nic.delayed_ack_owner());
     }
 
-    /// The same before the queue pair changes or goes, and the acknowledgements of packets that another thread has
-    /// taken a moment ago: what they brought may have been what the program had waited for.
+    /// Sends the acknowledgement that waits before the queue pair changes or is destroyed, and the acknowledgements of
+    /// packets that another thread has taken a moment ago: what they brought may have been what the program had waited
+    /// for.
     fn flush_acks(&self, nic: &Ground, inner: &mut Inner) {
         if inner.touched > 0 {
             self.transmit(nic, inner, nic.now());
@@ -576,7 +578,7 @@ impl Qp {
         }
     }
 
-    /// Forgets everything: the queue pair is being destroyed. Answers the work request of a shared receive queue that
+    /// Forgets everything: the queue pair is being destroyed. Returns the work request of a shared receive queue that
     /// it had taken and not finished, which the program will not hear of otherwise.
     pub(crate) fn shut(&self, nic: &Ground) -> Option<u64> {
         let mut inner = self.inner.lock();
@@ -598,7 +600,7 @@ impl Qp {
         // RESET is legal from every state.
         let _ = pair.modify(now, &Modify { state: Some(State::Reset), ..Modify::default() }, &mut port);
         self.lose_unreceived(nic, &mut inner);
-        self.note_udp(nic, &mut inner);
+        self.note_udp(&nic.progress, &mut inner);
         self.wake_moderated(None);
         self.leave(nic, inner);
         taken
@@ -627,7 +629,7 @@ impl Qp {
         inner.touched = 0;
         self.transmit(nic, inner, now);
         self.complete_all(nic, inner, now, None);
-        self.sleep(nic, inner);
+        self.sleep(&nic.progress, inner);
     }
 
     /// Tells the program what has completed, and what else happened.
@@ -671,7 +673,7 @@ impl Qp {
         poller: Option<&mut Poller<'_>>,
     ) {
         if completion.status != Status::Success {
-            nic.failures.count(self.qpn, completion.queue, completion.status);
+            nic.records.failures.count(self.qpn, completion.queue, completion.status);
         }
         let shared;
         let mut elsewhere = false;
@@ -682,7 +684,7 @@ impl Qp {
                 if completion.kind.ends_tagged_buffer() {
                     self.tagged_finished(1);
                 }
-                shared = nic.shared_queue(srq, self.xrc_domain);
+                shared = nic.shared_queues.usable_by(srq, self.xrc_domain);
                 let own = shared.as_ref().and_then(|queue| queue.completion_queue());
                 elsewhere = own.is_some_and(|cq| cq.is_observed());
                 own.or(self.receive_cq.as_ref())
@@ -703,7 +705,7 @@ impl Qp {
             // Time is kept by the queue pairs that a completion queue is made for, not by all that share a receive
             // queue.
             Added::Later(_) if !self.completes_in(cq) => cq.rouse(),
-            Added::Later(until) => self.wake_at(nic, alarm, Time::from_nanos(until)),
+            Added::Later(until) => self.wake_at(&nic.progress, alarm, Time::from_nanos(until)),
         }
         if elsewhere {
             // After the entry, never before: the thread that takes the flag away has the observer look for entries.
@@ -713,16 +715,16 @@ impl Qp {
 
     /// Sets the NIC's timer for what is to happen next.
     #[inline]
-    fn sleep(&self, nic: &Ground, inner: &mut Inner) {
+    fn sleep(&self, progress: &ProgressState, inner: &mut Inner) {
         if let Some(deadline) = inner.deadline() {
-            self.wake_at(nic, &mut inner.alarm, deadline);
+            self.wake_at(progress, &mut inner.alarm, deadline);
         }
     }
 
     #[inline]
-    fn wake_at(&self, nic: &Ground, alarm: &mut Alarm, deadline: Time) {
+    fn wake_at(&self, progress: &ProgressState, alarm: &mut Alarm, deadline: Time) {
         if alarm.advances_to(deadline) {
-            nic.wake_at(deadline, self.qpn);
+            progress.wake_at(deadline, self.qpn);
         }
     }
 
@@ -735,7 +737,7 @@ impl Qp {
         [&self.send_cq, &self.receive_cq].into_iter().flatten().any(|cq| cq.may_wake())
     }
 
-    /// Wakes programs whose completions have waited long enough; without a time, all. Answers when the next will have.
+    /// Wakes programs whose completions have waited long enough; without a time, all. Returns when the next will have.
     fn wake_moderated(&self, now: Option<Time>) -> Option<Time> {
         let queues = [&self.send_cq, &self.receive_cq].into_iter().flatten();
         queues.filter_map(|cq| cq.time_has_come(now.map(Time::as_nanos))).min().map(Time::from_nanos)
@@ -758,7 +760,7 @@ impl Qp {
                 // Nothing has gone this way yet: the queue pair takes the other as if it had never known better.
                 let attributes = inner.pair.attributes();
                 inner.path.link = Link::Udp;
-                self.note_udp(nic, inner);
+                self.note_udp(&nic.progress, inner);
                 inner.windows = nic.windows(&inner.path, &attributes.av, attributes.dest_qpn);
             }
         }
@@ -771,22 +773,22 @@ impl Qp {
     }
 
     /// Tells the NIC whether other hosts may send to it.
-    fn note_udp(&self, nic: &Ground, inner: &mut Inner) {
+    fn note_udp(&self, progress: &ProgressState, inner: &mut Inner) {
         let over_network = self.kind != Kind::RawPacket;
         let uses = over_network
             && inner.pair.state().receives()
             && (!self.kind.is_connected() || matches!(inner.path.link, Link::Udp));
         if std::mem::replace(&mut inner.uses_udp, uses) != uses {
-            nic.uses_udp(uses);
+            progress.uses_udp(uses);
         }
     }
 
     #[inline]
-    fn pass_on(&self, nic: &Ground, windows: &Windows) {
+    fn pass_on(&self, progress: &ProgressState, windows: &Windows) {
         if windows.are_shared() {
             for window in [&windows.peer, &windows.local_receive_window] {
                 if let Some(qpn) = window.pass_on(self.qpn) {
-                    nic.make_ready(qpn);
+                    progress.make_ready(qpn);
                 }
             }
         }
@@ -796,10 +798,10 @@ impl Qp {
     /// of the completion queues.
     #[inline]
     fn leave(&self, nic: &Ground, inner: Guard<'_, Inner>) {
-        self.pass_on(nic, &inner.windows);
+        self.pass_on(&nic.progress, &inner.windows);
         if self.tells_stop.load(Ordering::Relaxed) && inner.pair.state() == State::Error {
             // By the next thread that drives, under no lock.
-            nic.make_ready(self.qpn);
+            nic.progress.make_ready(self.qpn);
         }
         drop(inner);
         if let Some(cq) = &self.send_cq {
@@ -809,7 +811,10 @@ impl Qp {
             cq.announce();
         }
         if self.told_elsewhere.load(Ordering::Relaxed) && self.told_elsewhere.swap(false, Ordering::AcqRel) {
-            nic.announce_shared();
+            nic.shared_queues.announce();
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

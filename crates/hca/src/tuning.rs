@@ -25,7 +25,8 @@ pub(crate) const fn nanos(duration: Duration) -> u64 {
 pub(crate) const LEASE_POLLS_MIN: u64 = 64;
 /// The most empty polls that are asked for after a program let something wait: some milliseconds of polling.
 pub(crate) const LEASE_POLLS_MAX: u64 = 1 << 14;
-/// The same where the engine has a processor of its own, and takes none away from the program.
+/// The most empty polls that are asked for where the engine has a processor of its own, and takes none away from the
+/// program.
 pub(crate) const LEASE_POLLS_MAX_SPARE: u64 = 1 << 17;
 /// How soon the engine looks in on a polling program that has just let something wait: about a wake-up.
 pub(crate) const POLLER_CHECK_MIN: Duration = micros(50);
@@ -69,7 +70,7 @@ pub(crate) const OTHER_THREADS_RINGS_EVERY: u64 = 16;
 /// Empty polls before a thread offers its processor, where no other thread took it the last time: about ten
 /// microseconds.
 pub(crate) const EMPTY_POLLS_PER_YIELD: u32 = 256;
-/// The same where another thread did: about one microsecond.
+/// Empty polls before a thread offers its processor, where another thread took it the last time: about one microsecond.
 pub(crate) const EMPTY_POLLS_PER_YIELD_CROWDED: u32 = 32;
 /// An offer that takes longer than this was taken: a system call alone takes less.
 pub(crate) const YIELD_WAS_TAKEN: Duration = micros(3);
@@ -81,7 +82,7 @@ pub(crate) const SOCKET_LOOK_POLLS: u32 = 8;
 /// Where trains come through rings, polling threads leave sockets alone this long if queue pairs use UDP: a system call
 /// costs as much as a message.
 pub(crate) const SOCKET_LOOK_INTERVAL: Duration = micros(20);
-/// The same if none does: only connection requests come there.
+/// How long polling threads leave sockets alone if no queue pair uses UDP: only connection requests come there.
 pub(crate) const SOCKET_LOOK_INTERVAL_IDLE: Duration = millis(1);
 /// After a packet came, polling threads look every time for this long.
 pub(crate) const SOCKET_HOT: Duration = millis(1);
@@ -101,13 +102,14 @@ pub(crate) const TIMER_GRACE: Duration = millis(2);
 /// No retry is counted before so much time has passed without an answer, however short a program's timeout is: threads
 /// wait longer than that for a processor. Hardware has such a limit too.
 pub(crate) const UDP_PATIENCE: Duration = millis(20);
-/// The same on a link that loses nothing: only a queue pair that does not exist, or a thread that waits, is silent.
+/// No retry is counted before so much time has passed on a link that loses nothing: only a queue pair that does not
+/// exist, or a thread that waits, is silent.
 pub(crate) const LOSSLESS_PATIENCE: Duration = millis(100);
 /// So long after a packet of an unreliable connection inside the host one with an earlier number is late.
 pub(crate) const OVERTAKEN_FOR: Duration = millis(100);
 /// A port of this host that was found to be the peer's is believed to be this long: the kernel's table of sockets
 /// tells.
-pub(crate) const PEER_SOCKET_BELIEF: Duration = ::host::holders::BELIEF;
+pub(crate) const PEER_SOCKET_BELIEF: Duration = ::host::holders::SOCKET_TABLE_CACHE_TIME;
 /// Sockets to send from, per family: queue pairs of different sockets do not wait for one another.
 pub(crate) const SEND_SOCKETS: usize = 4;
 /// How often a port is looked for that both families have free: others seldom have any of them.
@@ -126,13 +128,13 @@ pub(crate) const COPIES_AFTER_RETRANSMISSION: u32 = 256;
 pub(crate) const ANSWERS_IN_A_ROW: u32 = 16;
 /// Over UDP an acknowledgement waits this long for the next message, once the answer has gone: a round trip and some.
 pub(crate) const ACK_WAIT_FOR_NEXT: Duration = micros(60);
-/// And this long in all, though messages still come.
+/// How long an acknowledgement waits in all, though messages still come.
 pub(crate) const ACK_DELAY_MAX: Duration = micros(100);
-/// And for so many messages: the peer's send queue may hold few more.
+/// How many messages an acknowledgement waits for: the peer's send queue may hold few more.
 pub(crate) const ACK_DELAY_MESSAGES: u32 = 8;
 /// Answers that take the acknowledgement along after what it waited for did not come, at first; it doubles each time.
 pub(crate) const ACKS_WITH_ANSWER_MIN: u32 = 16;
-/// And at most.
+/// Answers at most that take the acknowledgement along after what it waited for did not come.
 pub(crate) const ACKS_WITH_ANSWER_MAX: u32 = 1 << 16;
 
 // ---- Rings ----
@@ -141,7 +143,7 @@ pub(crate) const ACKS_WITH_ANSWER_MAX: u32 = 1 << 16;
 pub(crate) const TRAINS_PER_TURN: u32 = 64;
 /// Trains taken for one queue pair before what follows from them is sent.
 pub(crate) const TRAINS_PER_RUN: u32 = 16;
-/// The same in bytes: what a second-level cache holds.
+/// Bytes taken for one queue pair before what follows from them is sent: what a second-level cache holds.
 pub(crate) const BYTES_PER_RUN: usize = 256 * 1024;
 /// A peer whose program polls has this long to take one-sided work before its engine is rung for.
 pub(crate) const UNREAD_RING_AFTER: Duration = micros(10);
@@ -160,7 +162,7 @@ pub(crate) const DISCONNECT_GRACE: Duration = millis(2);
 
 /// How often a surviving process says that another has died: nothing tells it that it was heard.
 pub(crate) const DEATH_NOTICES: u8 = 3;
-/// And how long it waits in between.
+/// How long a surviving process waits between two notices of a death.
 pub(crate) const DEATH_NOTICE_INTERVAL: Duration = millis(300);
 /// How long until a process that is alone looks again for another to keep its connection records.
 pub(crate) const RECORD_KEEPER_SEARCH: Duration = Duration::from_secs(1);

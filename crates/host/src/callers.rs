@@ -14,8 +14,9 @@
 use crate::arrival::{Arrival, Origin};
 use crate::descriptor::{Descriptor, Opening, check};
 use crate::event_fd::Bell;
+use crate::event_set::EventSet;
 use crate::family::{Family, Scope};
-use crate::forward::connections::{Connections, Place};
+use crate::forward::connections::{ConnectionService, Connections};
 use crate::forward::{Collected, message};
 use crate::holders::{self, PortUsers};
 use crate::names::{self, Name};
@@ -30,17 +31,17 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Connections accepted before a thread that gives the name back gets a turn.
-const BATCH: usize = 64;
+const ACCEPTS_PER_TURN: usize = 64;
 
 /// Threads for other users.
-const LANES: usize = 8;
+const MAX_GUEST_THREADS: usize = 8;
 
 /// So many bytes of packets wait from one of these threads, and it receives no more: then its senders wait, and drop.
 const MOST_WAITING: usize = 1 << 20;
-const FULL: Duration = Duration::from_millis(1);
+const FULL_LANE_WAIT: Duration = Duration::from_millis(1);
 
 /// How long the end of a thread is waited for.
-const LAST: Duration = Duration::from_millis(500);
+const THREAD_END_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// How long a process without descriptors waits for one.
 const NO_DESCRIPTORS: Duration = Duration::from_millis(2);
@@ -67,14 +68,14 @@ pub(crate) struct News {
     pub gone: bool,
     /// The process has no descriptors left: an old connection should make room.
     pub room: bool,
-    waiting: [usize; LANES],
+    waiting: [usize; MAX_GUEST_THREADS],
 }
 
 /// Those who call.
 #[derive(Debug)]
 pub struct Callers {
     /// The names that are listened on.
-    epoll: Descriptor,
+    listening: EventSet,
     /// Strikes when they are no longer, or when ports are to be looked at.
     door: Bell,
     pub(crate) port_users: Mutex<PortUsers>,
@@ -86,7 +87,7 @@ pub struct Callers {
     /// Strikes for [`take_news`](Callers::take_news).
     bell: Bell,
     news: Mutex<News>,
-    lanes: [OnceLock<Option<Arc<Lane>>>; LANES],
+    lanes: [OnceLock<Option<Arc<Lane>>>; MAX_GUEST_THREADS],
     /// The sockets that this process could not bind, and how often that changed.
     others: Mutex<Vec<(Family, Scope)>>,
     others_changed: AtomicU64,
@@ -95,7 +96,7 @@ pub struct Callers {
 /// A thread for other users.
 #[derive(Debug)]
 struct Lane {
-    epoll: Descriptor,
+    set: EventSet,
     bell: Bell,
     jobs: Mutex<Vec<Job>>,
 }
@@ -107,43 +108,19 @@ enum Job {
 }
 
 /// The key of a bell in a set where the others are [`Registry::new_key`]'s.
-const BELL: u64 = 0;
+const BELL_KEY: u64 = 0;
 
-fn set_with(bell: &Bell) -> io::Result<Descriptor> {
-    let _opening = Opening::begin();
-    // SAFETY: a number; the descriptor that comes back is ours.
-    let epoll = unsafe { OwnedFd::from_raw_fd(check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?) };
-    let epoll = Descriptor::keep(epoll);
-    watch(&epoll, bell.raw(), BELL)?;
-    Ok(epoll)
-}
-
-/// Adds a descriptor to a set.
-pub(crate) fn watch(epoll: &Descriptor, fd: RawFd, key: u64) -> io::Result<()> {
-    let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: key };
-    // SAFETY: numbers, and a live event that the kernel reads.
-    check(unsafe { libc::epoll_ctl(epoll.raw(), libc::EPOLL_CTL_ADD, fd, &raw mut event) }).map(drop)
-}
-
-/// Removes one. Closing it would do so too, unless a forked child has not closed its copy yet.
-pub(crate) fn unwatch(epoll: &Descriptor, fd: RawFd) {
-    // SAFETY: numbers; the event may be null for this operation.
-    unsafe { libc::epoll_ctl(epoll.raw(), libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut()) };
-}
-
-/// Sleeps until something in the set is ready; the keys.
-fn wait(epoll: &Descriptor) -> Vec<u64> {
-    let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
-    // SAFETY: the kernel writes at most as many events as there is room for.
-    let count = unsafe { libc::epoll_wait(epoll.raw(), events.as_mut_ptr(), events.len() as libc::c_int, -1) };
-    events.iter().take(usize::try_from(count).unwrap_or(0)).map(|event| event.u64).collect()
+fn set_with(bell: &Bell) -> io::Result<EventSet> {
+    let set = EventSet::new()?;
+    set.add(bell.raw(), BELL_KEY)?;
+    Ok(set)
 }
 
 impl Callers {
     pub(crate) fn new() -> io::Result<Callers> {
         let door = Bell::new()?;
         Ok(Callers {
-            epoll: set_with(&door)?,
+            listening: set_with(&door)?,
             door,
             port_users: Mutex::new(Rank::PortUsers, PortUsers::default()),
             ended: AtomicBool::new(false),
@@ -151,7 +128,7 @@ impl Callers {
             accepting: Mutex::new(Rank::Accepting, ()),
             bell: Bell::new()?,
             news: Mutex::new(Rank::CallerNews, News::default()),
-            lanes: [const { OnceLock::new() }; LANES],
+            lanes: [const { OnceLock::new() }; MAX_GUEST_THREADS],
             others: Mutex::new(Rank::OtherSockets, Vec::new()),
             others_changed: AtomicU64::new(0),
         })
@@ -167,10 +144,10 @@ impl Callers {
         self.spawn("ubiverbs-door", registry, |registry| {
             let (callers, mut reserve) = (registry.callers(), names::socket().ok());
             while !callers.ended.load(Ordering::Acquire) {
-                for key in wait(&callers.epoll) {
+                for key in callers.listening.wait().unwrap_or_default().iter() {
                     if let Some(listener) = registry.listener(key) {
                         callers.accept(&listener, registry, &mut reserve);
-                    } else if key == BELL && callers.door.hear() {
+                    } else if key == BELL_KEY && callers.door.hear() {
                         callers.look_at_ports();
                     }
                 }
@@ -213,14 +190,14 @@ impl Callers {
 
     /// Connections to this name are accepted from now on.
     pub(crate) fn attend(&self, listener: &Listener) -> io::Result<()> {
-        watch(&self.epoll, listener.socket.raw(), listener.key)
+        self.listening.add(listener.socket.raw(), listener.key)
     }
 
     /// Connections to this name are accepted no longer. What waits there is accepted: closing it with the name might
     /// take a stranger's time.
     pub(crate) fn leave(&self, listener: &Listener, registry: &Arc<Registry>) {
         let _accepting = self.accepting.lock();
-        unwatch(&self.epoll, listener.socket.raw());
+        self.listening.remove(listener.socket.raw());
         // SAFETY: two numbers. Nobody can connect any more.
         unsafe { libc::shutdown(listener.socket.raw(), libc::SHUT_RD) };
         while let Ok(socket) = accept(listener) {
@@ -233,7 +210,7 @@ impl Callers {
 
     fn accept(&self, listener: &Listener, registry: &Arc<Registry>, reserve: &mut Option<Descriptor>) {
         let _accepting = self.accepting.lock();
-        for _ in 0..BATCH {
+        for _ in 0..ACCEPTS_PER_TURN {
             match accept(listener).map_err(|error| error.raw_os_error()) {
                 Ok(socket) => self.sort(socket, listener.name, registry),
                 Err(Some(libc::EINTR | libc::ECONNABORTED)) => {}
@@ -268,7 +245,7 @@ impl Callers {
             }
             Ok(peer) => {
                 let caller = Caller { socket, name, uid: peer.uid };
-                self.give(peer.uid as usize % LANES, Job::Serve(caller), registry);
+                self.give(peer.uid as usize % MAX_GUEST_THREADS, Job::Serve(caller), registry);
             }
             Err(_) => self.give(0, Job::Close(socket), registry),
         }
@@ -278,8 +255,8 @@ impl Callers {
         let Some(place) = self.lanes.get(lane) else { return };
         let started = place.get_or_init(|| {
             let bell = Bell::new().ok()?;
-            let (epoll, jobs) = (set_with(&bell).ok()?, Mutex::new(Rank::CallerJobs, Vec::new()));
-            let started = Arc::new(Lane { epoll, bell, jobs });
+            let (set, jobs) = (set_with(&bell).ok()?, Mutex::new(Rank::CallerJobs, Vec::new()));
+            let started = Arc::new(Lane { set, bell, jobs });
             let own = Arc::clone(&started);
             self.spawn("ubiverbs-guest", registry, move |registry| own.run(lane, registry)).ok()?;
             Some(started)
@@ -318,7 +295,7 @@ impl Callers {
         self.ended.store(true, Ordering::Release);
         self.door.strike();
         self.lanes.iter().filter_map(|lane| lane.get()?.as_ref()).for_each(|lane| lane.bell.strike());
-        let deadline = Instant::now() + LAST;
+        let deadline = Instant::now() + THREAD_END_TIMEOUT;
         while self.running.load(Ordering::Acquire) > 0 && Instant::now() < deadline {
             std::thread::sleep(Duration::from_micros(50));
         }
@@ -337,18 +314,18 @@ fn accept(listener: &Listener) -> io::Result<Descriptor> {
 impl Lane {
     /// Serves users until the registry is no more.
     fn run(&self, number: usize, registry: &Registry) {
-        let (callers, place) = (registry.callers(), Place { registry, epoll: &self.epoll });
+        let (callers, place) = (registry.callers(), ConnectionService { registry, set: &self.set });
         let mut connections = Connections::new();
         let mut relied = None;
         loop {
-            let ready = wait(&self.epoll);
+            let ready = self.set.wait().unwrap_or_default();
             if callers.ended.load(Ordering::Acquire) {
                 // Closed here, and not by the thread that closes the NIC.
                 drop(std::mem::take(&mut *self.jobs.lock()));
                 return;
             }
             if callers.has_much_from(number) {
-                std::thread::sleep(FULL);
+                std::thread::sleep(FULL_LANE_WAIT);
                 continue;
             }
             let changed = callers.others_changed.load(Ordering::Acquire);
@@ -358,8 +335,8 @@ impl Lane {
             let before = connections.collected();
             let (mut gone, mut messages) =
                 (false, Messages { lane: number, callers, message: Vec::new(), origin: None });
-            for key in ready {
-                if key != BELL {
+            for key in ready.iter() {
+                if key != BELL_KEY {
                     gone |= connections.serve(place, key, &mut |arrival| messages.push(arrival));
                     continue;
                 }

@@ -33,16 +33,16 @@ pub struct ConnectionRecord {
 
 /// Bytes of one record.
 #[doc(hidden)] // for fuzzing
-pub const LEN: usize = 48;
+pub const RECORD_BYTES: usize = 48;
 
 /// The most records that are read of one process.
-const MOST: usize = 1 << 16;
+const MAX_RECORDS_PER_PROCESS: usize = 1 << 16;
 
 impl ConnectionRecord {
     /// Its bytes.
     #[doc(hidden)] // for fuzzing
-    pub fn encode(&self) -> [u8; LEN] {
-        let mut bytes = [0; LEN];
+    pub fn encode(&self) -> [u8; RECORD_BYTES] {
+        let mut bytes = [0; RECORD_BYTES];
         let numbers = [self.our_communication.value(), self.peer_communication.value(), self.peer_qpn.value(), 1];
         let all = self.ours.octets().into_iter().chain(self.peers.octets());
         for (to, from) in bytes.iter_mut().zip(all.chain(numbers.into_iter().flat_map(u32::to_be_bytes))) {
@@ -51,7 +51,7 @@ impl ConnectionRecord {
         bytes
     }
 
-    fn decode(bytes: &[u8; LEN]) -> Option<ConnectionRecord> {
+    fn decode(bytes: &[u8; RECORD_BYTES]) -> Option<ConnectionRecord> {
         let (gids, numbers) = bytes.split_at(32);
         let number = |at: usize| numbers.get(4 * at..4 * at + 4)?.try_into().ok().map(u32::from_be_bytes);
         let gid = |at: usize| gids.get(16 * at..16 * at + 16)?.try_into().ok().map(Gid::new);
@@ -93,7 +93,7 @@ impl ConnectionRecords {
         self.survivor = None;
     }
 
-    /// Writes a record down. Answers where.
+    /// Writes a record down. Returns where.
     pub fn enter(&mut self, connection: &ConnectionRecord) -> io::Result<usize> {
         if self.memory.is_none() {
             // SAFETY: a name that ends with a zero, and a number; the descriptor is owned from here on.
@@ -102,7 +102,7 @@ impl ConnectionRecords {
             self.memory = Some(Descriptor::keep(unsafe { OwnedFd::from_raw_fd(fd) }));
         }
         let at = self.taken.iter().position(|taken| !taken).unwrap_or(self.taken.len());
-        if at >= MOST {
+        if at >= MAX_RECORDS_PER_PROCESS {
             return Err(io::ErrorKind::StorageFull.into());
         }
         self.write(at, &connection.encode())?;
@@ -120,7 +120,7 @@ impl ConnectionRecords {
         if let Some(taken) = self.taken.get_mut(at) {
             *taken = false;
             // It is memory of ours: nothing can be in the way.
-            let _ = self.write(at, &[0; LEN]);
+            let _ = self.write(at, &[0; RECORD_BYTES]);
         }
     }
 
@@ -131,15 +131,16 @@ impl ConnectionRecords {
         }
     }
 
-    fn write(&self, at: usize, bytes: &[u8; LEN]) -> io::Result<()> {
+    fn write(&self, at: usize, bytes: &[u8; RECORD_BYTES]) -> io::Result<()> {
         let fd = self.memory.as_ref().map_or(-1, Descriptor::raw);
-        file_size::check(((at + 1) * LEN) as u64)?;
+        file_size::check(((at + 1) * RECORD_BYTES) as u64)?;
         // SAFETY: live bytes; a descriptor that is not open is an error.
-        let written = unsafe { libc::pwrite(fd, bytes.as_ptr().cast(), LEN, (at * LEN) as libc::off_t) };
-        if written == LEN as isize { Ok(()) } else { Err(io::Error::last_os_error()) }
+        let written =
+            unsafe { libc::pwrite(fd, bytes.as_ptr().cast(), RECORD_BYTES, (at * RECORD_BYTES) as libc::off_t) };
+        if written == RECORD_BYTES as isize { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Gives it to another process of our user, if there is one. Answers whether one has it.
+    /// Gives it to another process of our user, if there is one. Returns whether one has it.
     pub fn entrust(&mut self, slots: &Slots) -> bool {
         let Some(memory) = &self.memory else { return false };
         if self.survivor.is_none() {
@@ -157,22 +158,22 @@ impl ConnectionRecords {
     }
 }
 
-/// Reads the connection records of a process that has ended. Answers also how many of them make no sense.
+/// Reads the connection records of a process that has ended. Returns also how many of them make no sense.
 pub fn read(memory: OwnedFd) -> (Vec<ConnectionRecord>, u32) {
     let file = File::from(memory);
     let Ok(metadata) = file.metadata() else { return (Vec::new(), 1) };
     let length = metadata.len() as usize;
     let (mut connections_of_dead, mut unreadable) = (Vec::new(), 0);
-    let mut bytes = [0; LEN];
-    for at in 0..(length / LEN).min(MOST) {
-        if file.read_exact_at(&mut bytes, (at * LEN) as u64).is_err() {
+    let mut bytes = [0; RECORD_BYTES];
+    for at in 0..(length / RECORD_BYTES).min(MAX_RECORDS_PER_PROCESS) {
+        if file.read_exact_at(&mut bytes, (at * RECORD_BYTES) as u64).is_err() {
             unreadable += 1;
             break;
         }
         match ConnectionRecord::decode(&bytes) {
             Some(connection) => connections_of_dead.push(connection),
             // Struck out, or never written.
-            None if bytes == [0; LEN] => {}
+            None if bytes == [0; RECORD_BYTES] => {}
             None => unreadable += 1,
         }
     }
@@ -229,7 +230,7 @@ mod tests {
     fn nonsense_is_passed_over_and_counted() {
         let mut will = ConnectionRecords::default();
         let at = will.enter(&connection(1)).unwrap();
-        will.write(at, &[0xff; LEN]).unwrap();
+        will.write(at, &[0xff; RECORD_BYTES]).unwrap();
         will.enter(&connection(2)).unwrap();
         assert_eq!(read(open(will.memory.as_ref().unwrap()).unwrap()), (vec![connection(2)], 1));
     }

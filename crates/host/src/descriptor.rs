@@ -12,18 +12,18 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-const CHUNK: usize = 256;
+const CHUNK_ENTRIES: usize = 256;
 
 /// The table: chunks that are added and never removed. An entry is a generation in the high half and the descriptor
 /// plus one in the low half; 0 there means free. The generation tells a new use of an entry from an old one.
 struct Chunk {
-    entries: [AtomicU64; CHUNK],
+    entries: [AtomicU64; CHUNK_ENTRIES],
     next: AtomicPtr<Chunk>,
 }
 
 impl Chunk {
     const fn new() -> Chunk {
-        Chunk { entries: [const { AtomicU64::new(0) }; CHUNK], next: AtomicPtr::new(null_mut()) }
+        Chunk { entries: [const { AtomicU64::new(0) }; CHUNK_ENTRIES], next: AtomicPtr::new(null_mut()) }
     }
 
     fn following(&'static self) -> Option<&'static Chunk> {
@@ -47,20 +47,20 @@ impl Chunk {
     }
 }
 
-static TABLE: Chunk = Chunk::new();
+static DESCRIPTOR_TABLE: Chunk = Chunk::new();
 
 /// What is told of every descriptor of ours that is opened, and of every one that is closed.
-static OBSERVER: AtomicPtr<()> = AtomicPtr::new(null_mut());
+static DESCRIPTOR_OBSERVER: AtomicPtr<()> = AtomicPtr::new(null_mut());
 
 /// Has `observer` told of every descriptor that is opened from now on, in the table or as a
 /// [`ReadyPipe`](crate::ready_pipe::ReadyPipe), and of every one before it is closed. Not of what a forked child
 /// closes.
 pub fn observe(observer: fn(RawFd, bool)) {
-    OBSERVER.store(observer as *mut (), Ordering::Release);
+    DESCRIPTOR_OBSERVER.store(observer as *mut (), Ordering::Release);
 }
 
 pub(crate) fn tell(fd: RawFd, kept: bool) {
-    let observer = OBSERVER.load(Ordering::Acquire);
+    let observer = DESCRIPTOR_OBSERVER.load(Ordering::Acquire);
     if !observer.is_null() {
         // SAFETY: `observe` stores nothing else.
         let observer: fn(RawFd, bool) = unsafe { std::mem::transmute(observer) };
@@ -88,7 +88,7 @@ impl Descriptor {
             _ => owned.into_raw_fd(),
         };
         let low = fd as u32 as u64 + 1;
-        let mut chunk = &TABLE;
+        let mut chunk = &DESCRIPTOR_TABLE;
         loop {
             for entry in &chunk.entries {
                 let free = entry.load(Ordering::Relaxed);
@@ -103,6 +103,17 @@ impl Descriptor {
             }
             chunk = chunk.following().unwrap_or_else(|| chunk.grow());
         }
+    }
+
+    /// A process that is there: readable once it has ended.
+    pub fn of_process(pid: i32) -> io::Result<Descriptor> {
+        let _opening = Opening::begin();
+        // SAFETY: two numbers; the descriptor that comes back is ours.
+        let process = unsafe {
+            let fd = check(libc::syscall(libc::SYS_pidfd_open, pid, 0) as libc::c_int)?;
+            OwnedFd::from_raw_fd(fd)
+        };
+        Ok(Descriptor::keep(process))
     }
 
     /// The descriptor, to wait for it or to give it to a system call; -1 in a forked child.
@@ -130,11 +141,11 @@ fn freed(value: u64) -> u64 {
 }
 
 /// Threads that are between opening a descriptor and entering it in the table, and whether a thread is about to fork.
-static OPENING: AtomicU32 = AtomicU32::new(0);
-static FORKING: AtomicU32 = AtomicU32::new(0);
+static OPENING_THREADS: AtomicU32 = AtomicU32::new(0);
+static FORKING_THREADS: AtomicU32 = AtomicU32::new(0);
 
 /// How often the one looks for the other, and how long it sleeps in between: neither waits for ever.
-const LOOKS: u32 = 10_000;
+const MAX_FORK_LOOKS: u32 = 10_000;
 const LOOK_INTERVAL: Duration = Duration::from_micros(50);
 
 /// A thread has a descriptor open that is not in the table, until this is dropped: others fork after that.
@@ -147,11 +158,11 @@ pub struct Opening {
 impl Opening {
     /// From now on.
     pub fn begin() -> Opening {
-        let counted = (0..LOOKS).any(|_| {
-            OPENING.fetch_add(1, Ordering::SeqCst);
-            let counted = FORKING.load(Ordering::SeqCst) == 0;
+        let counted = (0..MAX_FORK_LOOKS).any(|_| {
+            OPENING_THREADS.fetch_add(1, Ordering::SeqCst);
+            let counted = FORKING_THREADS.load(Ordering::SeqCst) == 0;
             if !counted {
-                OPENING.fetch_sub(1, Ordering::SeqCst);
+                OPENING_THREADS.fetch_sub(1, Ordering::SeqCst);
                 std::thread::sleep(LOOK_INTERVAL);
             }
             counted
@@ -163,16 +174,16 @@ impl Opening {
 impl Drop for Opening {
     fn drop(&mut self) {
         if self.counted {
-            OPENING.fetch_sub(1, Ordering::SeqCst);
+            OPENING_THREADS.fetch_sub(1, Ordering::SeqCst);
         }
     }
 }
 
 /// The calling thread is about to fork. Meant for `pthread_atfork`, as the next.
 pub extern "C" fn before_fork() {
-    FORKING.fetch_add(1, Ordering::SeqCst);
-    for _ in 0..LOOKS {
-        if OPENING.load(Ordering::SeqCst) == 0 {
+    FORKING_THREADS.fetch_add(1, Ordering::SeqCst);
+    for _ in 0..MAX_FORK_LOOKS {
+        if OPENING_THREADS.load(Ordering::SeqCst) == 0 {
             break;
         }
         std::thread::sleep(LOOK_INTERVAL);
@@ -181,16 +192,16 @@ pub extern "C" fn before_fork() {
 
 /// It has forked, and is the parent.
 pub fn after_fork() {
-    FORKING.fetch_sub(1, Ordering::SeqCst);
+    FORKING_THREADS.fetch_sub(1, Ordering::SeqCst);
 }
 
 /// Closes, in a process that has just been forked, every descriptor that its parent's NIC had. Meant for
 /// `pthread_atfork`: async-signal-safe, takes no lock. Objects of the parent that the child sees in its memory do
 /// nothing afterwards, and are harmless.
 pub fn close_in_child() {
-    FORKING.store(0, Ordering::SeqCst);
-    OPENING.store(0, Ordering::SeqCst);
-    let mut chunk = Some(&TABLE);
+    FORKING_THREADS.store(0, Ordering::SeqCst);
+    OPENING_THREADS.store(0, Ordering::SeqCst);
+    let mut chunk = Some(&DESCRIPTOR_TABLE);
     while let Some(here) = chunk {
         for entry in &here.entries {
             let value = entry.load(Ordering::Relaxed);
@@ -207,7 +218,7 @@ pub fn close_in_child() {
 
 /// How many descriptors the table holds.
 pub fn kept() -> usize {
-    let mut chunk = Some(&TABLE);
+    let mut chunk = Some(&DESCRIPTOR_TABLE);
     let mut count = 0;
     while let Some(here) = chunk {
         count += here.entries.iter().filter(|entry| entry.load(Ordering::Relaxed) as u32 != 0).count();
@@ -264,7 +275,7 @@ mod tests {
 
     #[test]
     fn the_table_grows() {
-        let many: Vec<_> = (0..2 * CHUNK + 3).map(|_| open()).collect();
+        let many: Vec<_> = (0..2 * CHUNK_ENTRIES + 3).map(|_| open()).collect();
         assert!(kept() >= many.len());
         let mut numbers: Vec<_> = many.iter().map(Descriptor::raw).collect();
         numbers.sort_unstable();

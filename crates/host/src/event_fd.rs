@@ -18,7 +18,7 @@ pub fn add(fd: RawFd) {
     unsafe { libc::syscall(libc::SYS_write, fd, one.as_ptr(), one.len()) };
 }
 
-/// Takes the count. Answers whether there was one.
+/// Takes the count. Returns whether there was one.
 fn take(fd: RawFd) -> bool {
     let mut count = [0u8; 8];
     // Not `read`, for the same reason.
@@ -47,7 +47,7 @@ impl Bell {
         add(self.raw());
     }
 
-    /// Hears it. Answers whether it had been struck.
+    /// Hears it. Returns whether it had been struck.
     pub fn hear(&self) -> bool {
         take(self.raw())
     }

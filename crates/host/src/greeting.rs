@@ -2,31 +2,31 @@
 //! [`forward`](crate::forward)): eight bytes that begin like those, with descriptors.
 
 const MAGIC: [u8; 4] = *b"UbiF";
-const VERSION: u8 = 1;
+const GREETING_VERSION: u8 = 1;
 
 /// "Read this ring", with its memory. The first message of a connection.
-pub const OFFER: u8 = 2;
+pub const RING_OFFER: u8 = 2;
 /// "I do; ring here", with the memory and the bells of its face.
-pub const WELCOME: u8 = 3;
+pub const RING_WELCOME: u8 = 3;
 /// "I do not."
-pub const REFUSAL: u8 = 4;
+pub const RING_REFUSAL: u8 = 4;
 /// "There is room again."
-pub const ROOM: u8 = 5;
+pub const ROOM_NOTICE: u8 = 5;
 /// "When I end, read this", with the memory of the connection records. The connection stays until its process ends.
 pub const CONNECTION_RECORDS: u8 = 6;
 
 /// "What do you have?" The first message of a connection. 7 is a packet's, see [`forward`](crate::forward).
-pub const INQUIRY: u8 = 8;
+pub const REPORT_INQUIRY: u8 = 8;
 /// "This", with sealed memory.
-pub const REPORT: u8 = 9;
+pub const REPORT_ANSWER: u8 = 9;
 
 /// "Memory of this number", with its descriptor; the number follows. On the connection of a ring, from its writer.
-pub const MEMORY: u8 = 10;
+pub const MEMORY_DESCRIPTOR: u8 = 10;
 
 /// The message that passes memory of a number.
 pub fn of_memory(number: u64) -> [u8; 16] {
     let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&of(MEMORY));
+    bytes[..8].copy_from_slice(&of(MEMORY_DESCRIPTOR));
     bytes[8..].copy_from_slice(&number.to_ne_bytes());
     bytes
 }
@@ -34,21 +34,25 @@ pub fn of_memory(number: u64) -> [u8; 16] {
 /// The number of memory that a message passes, if it does.
 pub fn memory(bytes: &[u8; 16]) -> Option<u64> {
     let (first, number) = bytes.split_at(8);
-    (first == of(MEMORY)).then(|| number.try_into().ok().map(u64::from_ne_bytes))?
+    (first == of(MEMORY_DESCRIPTOR)).then(|| number.try_into().ok().map(u64::from_ne_bytes))?
 }
 
 /// The message of that kind.
 pub fn of(kind: u8) -> [u8; 8] {
     let [a, b, c, d] = MAGIC;
-    [a, b, c, d, VERSION, kind, 0, 0]
+    [a, b, c, d, GREETING_VERSION, kind, 0, 0]
 }
 
 /// The kind of a message, if it is one of these.
 pub fn kind(bytes: &[u8]) -> Option<u8> {
     match bytes {
-        [magic @ .., VERSION, kind @ (OFFER..=CONNECTION_RECORDS | INQUIRY | REPORT), 0, 0] if *magic == MAGIC => {
-            Some(*kind)
-        }
+        [
+            magic @ ..,
+            GREETING_VERSION,
+            kind @ (RING_OFFER..=CONNECTION_RECORDS | REPORT_INQUIRY | REPORT_ANSWER),
+            0,
+            0,
+        ] if *magic == MAGIC => Some(*kind),
         _ => None,
     }
 }

@@ -5,7 +5,7 @@
 use crate::descriptor::Opening;
 use crate::family::{Family, Scope};
 use crate::names::{self, Name};
-use crate::socket_table::{self, Entry};
+use crate::socket_table::{self, SocketRow};
 use crate::thread::Shield;
 use std::collections::HashMap;
 use std::fs;
@@ -30,7 +30,7 @@ fn read(family: Family, address: Option<IpAddr>, port: u16) -> io::Result<Vec<u3
     let Ok(sockets) = socket_table::read(family, Some(port), MOST_OF_A_PORT) else {
         return Ok(users(&table(family)?, address, port));
     };
-    let is_at = |entry: &Entry| match address {
+    let is_at = |entry: &SocketRow| match address {
         None => true,
         Some(IpAddr::V4(address)) => entry.address.starts_with(&address.octets()),
         Some(IpAddr::V6(address)) => entry.address == address.octets(),
@@ -123,7 +123,7 @@ const MOST_OF_A_PORT: usize = 4096;
 const MOST_OF_ALL: usize = 2048;
 
 /// How long the table of sockets is believed.
-pub const BELIEF: Duration = Duration::from_millis(500);
+pub const SOCKET_TABLE_CACHE_TIME: Duration = Duration::from_millis(500);
 
 /// How often the table of all sockets is read in a row, and how long it takes until it may be read once more: a
 /// stranger that sends from ever new ports must not keep us reading.
@@ -154,7 +154,8 @@ impl PortUsers {
     /// Whether what comes from this port of this host was sent by `user`, or by our own user: all sockets that have the
     /// port are theirs, and there is one. Where the table may not be read now, the last one answers.
     pub fn is_of(&mut self, port: u16, user: Option<u32>, now: Instant) -> bool {
-        let is_known = |(_, seen): &(Vec<u32>, Instant)| now.saturating_duration_since(*seen) <= BELIEF;
+        let is_known =
+            |(_, seen): &(Vec<u32>, Instant)| now.saturating_duration_since(*seen) <= SOCKET_TABLE_CACHE_TIME;
         if !self.users.get(&port).is_some_and(is_known) {
             self.read(Some(port), now);
         }
@@ -175,7 +176,7 @@ impl PortUsers {
             Some(port) => self.users.get(&port).map(|(_, seen)| *seen),
             None => self.looked,
         };
-        let is_fresh = seen.is_some_and(|seen| now.saturating_duration_since(seen) <= BELIEF / 2);
+        let is_fresh = seen.is_some_and(|seen| now.saturating_duration_since(seen) <= SOCKET_TABLE_CACHE_TIME / 2);
         let is_wanted = !is_fresh && !self.wanted.contains(&port);
         if is_wanted {
             self.wanted.push(port);
@@ -207,7 +208,7 @@ impl PortUsers {
         if port.is_none() {
             self.looked = Some(now);
         }
-        self.users.retain(|_, (_, seen)| now.saturating_duration_since(*seen) <= BELIEF);
+        self.users.retain(|_, (_, seen)| now.saturating_duration_since(*seen) <= SOCKET_TABLE_CACHE_TIME);
         self.users.extend(found.into_iter().flatten().map(|(port, users)| (port, (users, now))));
     }
 
@@ -274,7 +275,7 @@ impl Trust {
         if self.is_own(uid) {
             return true;
         }
-        if self.read.is_none_or(|read| now.saturating_duration_since(read) > BELIEF) {
+        if self.read.is_none_or(|read| now.saturating_duration_since(read) > SOCKET_TABLE_CACHE_TIME) {
             self.read = Some(now);
             for (family, scope, holders) in &mut self.others {
                 *holders = holders_at(*family, scope.address(*family), ROCE_PORT).unwrap_or_default();
@@ -353,7 +354,7 @@ mod tests {
         assert!(ports.is_of(port, Some(own_uid() + 1), now), "the peer's, or our own");
         ports.users.insert(port, (vec![own_uid() + 1], now));
         assert!(!ports.is_of(port, Some(own_uid() + 2), now));
-        assert!(ports.is_of(port, None, now + BELIEF * 2), "read again");
+        assert!(ports.is_of(port, None, now + SOCKET_TABLE_CACHE_TIME * 2), "read again");
     }
 
     #[test]
@@ -364,9 +365,9 @@ mod tests {
         ports.look(now);
         drop(socket);
         // Others make us read the table again meanwhile.
-        assert!(!ports.is_of(0, None, now + BELIEF / 2));
-        assert!(ports.is_of(port, None, now + BELIEF));
-        assert!(!ports.is_of(port, None, now + BELIEF * 2), "and then no more");
+        assert!(!ports.is_of(0, None, now + SOCKET_TABLE_CACHE_TIME / 2));
+        assert!(ports.is_of(port, None, now + SOCKET_TABLE_CACHE_TIME));
+        assert!(!ports.is_of(port, None, now + SOCKET_TABLE_CACHE_TIME * 2), "and then no more");
     }
 
     #[test]

@@ -39,10 +39,10 @@ const MAX_PROCESSES_PER_USER: usize = 512;
 const MAX_UNCLOSED: usize = 256;
 
 /// Descriptors that threads are closing.
-static UNCLOSED: AtomicUsize = AtomicUsize::new(0);
+static UNCLOSED_DESCRIPTORS: AtomicUsize = AtomicUsize::new(0);
 
 /// What seals a report must have.
-const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE;
+const REPORT_SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_WRITE;
 
 /// Whose processes are asked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,7 +87,7 @@ pub fn may_ask(uid: u32) -> bool {
 /// together. `hear` is told each process that was asked, and its report: none if it did not answer in time, or not like
 /// one of ours.
 pub fn ask(users: Users, patience: Duration, mut hear: impl FnMut(Peer, Option<SealedReport>)) -> io::Result<()> {
-    if UNCLOSED.load(Ordering::Relaxed) >= MAX_UNCLOSED {
+    if UNCLOSED_DESCRIPTORS.load(Ordering::Relaxed) >= MAX_UNCLOSED {
         return Err(io::Error::other("descriptors that processes sent are not closed yet"));
     }
     let deadline = Instant::now() + patience;
@@ -122,7 +122,7 @@ pub fn ask(users: Users, patience: Duration, mut hear: impl FnMut(Peer, Option<S
             }
             *asked += 1;
             pass_rights(&socket, true);
-            match passing::send(&socket, &greeting::of(greeting::INQUIRY), &[]) {
+            match passing::send(&socket, &greeting::of(greeting::REPORT_INQUIRY), &[]) {
                 Ok(()) => waiting.push((socket, process)),
                 Err(_) => {
                     unwanted.hang_up(socket);
@@ -212,12 +212,12 @@ impl Drop for Unwanted {
         struct Counted(usize);
         impl Drop for Counted {
             fn drop(&mut self) {
-                UNCLOSED.fetch_sub(self.0, Ordering::Relaxed);
+                UNCLOSED_DESCRIPTORS.fetch_sub(self.0, Ordering::Relaxed);
             }
         }
         let (files, sockets) = (std::mem::take(&mut self.files), std::mem::take(&mut self.sockets));
         let counted = Counted(files.len() + sockets.len());
-        UNCLOSED.fetch_add(counted.0, Ordering::Relaxed);
+        UNCLOSED_DESCRIPTORS.fetch_add(counted.0, Ordering::Relaxed);
         if counted.0 > 0 {
             // Without a thread they are closed here.
             let _ = thread::spawn("ubiverbs-closes", move || drop((files, sockets, counted)));
@@ -238,8 +238,8 @@ pub fn answer(socket: &Descriptor, report: &[u8]) -> io::Result<()> {
         written += check_length(unsafe { libc::write(memory.raw(), rest.as_ptr().cast(), rest.len()) })?;
     }
     // SAFETY: numbers.
-    check(unsafe { libc::fcntl(memory.raw(), libc::F_ADD_SEALS, SEALS) })?;
-    passing::send(socket, &greeting::of(greeting::REPORT), &[memory.raw()])
+    check(unsafe { libc::fcntl(memory.raw(), libc::F_ADD_SEALS, REPORT_SEALS) })?;
+    passing::send(socket, &greeting::of(greeting::REPORT_ANSWER), &[memory.raw()])
 }
 
 /// The report that has come.
@@ -248,7 +248,7 @@ fn receive(socket: &Descriptor, unwanted: &mut Unwanted) -> Option<SealedReport>
     let mut bytes = [0; 8];
     let length = passing::receive(socket, &mut bytes, &mut descriptors);
     let is_report =
-        length.is_ok_and(|length| length == bytes.len()) && greeting::kind(&bytes) == Some(greeting::REPORT);
+        length.is_ok_and(|length| length == bytes.len()) && greeting::kind(&bytes) == Some(greeting::REPORT_ANSWER);
     if is_report
         && let [memory] = descriptors.as_slice()
         && is_sealed(memory)
@@ -268,7 +268,7 @@ fn is_sealed(memory: &OwnedFd) -> bool {
         let seals = libc::fcntl(fd, libc::F_GET_SEALS);
         let mut stat: libc::stat = std::mem::zeroed();
         seals >= 0
-            && seals & SEALS == SEALS
+            && seals & REPORT_SEALS == REPORT_SEALS
             && libc::fstat(fd, &raw mut stat) == 0
             && u64::try_from(stat.st_size).is_ok_and(|length| length <= MAX_REPORT_BYTES)
     }
@@ -315,7 +315,7 @@ mod tests {
         unsafe {
             let memory = libc::memfd_create(c"x".as_ptr(), libc::MFD_ALLOW_SEALING);
             libc::ftruncate(memory, length as libc::off_t);
-            libc::fcntl(memory, libc::F_ADD_SEALS, if sealed { SEALS } else { 0 });
+            libc::fcntl(memory, libc::F_ADD_SEALS, if sealed { REPORT_SEALS } else { 0 });
             OwnedFd::from_raw_fd(memory)
         }
     }
@@ -339,7 +339,7 @@ mod tests {
     fn only_sealed_memory_is_read() {
         let [ours, theirs] = pair();
         let file = File::open("/proc/self/exe").unwrap();
-        let greeting = greeting::of(greeting::REPORT);
+        let greeting = greeting::of(greeting::REPORT_ANSWER);
         let (open, too_long) = (memory(8, false), memory(MAX_REPORT_BYTES + 1, true));
         for (passed, what) in [
             (vec![file.as_raw_fd()], "a file"),
@@ -350,7 +350,7 @@ mod tests {
             passing::send(&theirs, &greeting, &passed).unwrap();
             assert!(received(&ours).is_none(), "{what}");
         }
-        passing::send(&theirs, &greeting::of(greeting::WELCOME), &[file.as_raw_fd()]).unwrap();
+        passing::send(&theirs, &greeting::of(greeting::RING_WELCOME), &[file.as_raw_fd()]).unwrap();
         assert!(received(&ours).is_none(), "another message");
         drop(theirs);
         assert!(received(&ours).is_none(), "the end");
@@ -379,7 +379,7 @@ mod tests {
         let (read, unread) = (lingering(), lingering());
         let begun = Instant::now();
         for (socket, _) in [&read, &unread] {
-            passing::send(&theirs, &greeting::of(greeting::REPORT), &[socket.as_raw_fd()]).unwrap();
+            passing::send(&theirs, &greeting::of(greeting::REPORT_ANSWER), &[socket.as_raw_fd()]).unwrap();
         }
         // Only the messages have them now. Ours are copies still: no last one is closed here.
         drop((read.0, unread.0));
@@ -389,14 +389,14 @@ mod tests {
         assert_eq!((unwanted.files.len(), unwanted.sockets.len()), (1, 1));
         drop(unwanted);
         assert!(begun.elapsed() < Duration::from_secs(300), "{:?}", begun.elapsed());
-        assert!(UNCLOSED.load(Ordering::Relaxed) >= 2, "both are being closed");
+        assert!(UNCLOSED_DESCRIPTORS.load(Ordering::Relaxed) >= 2, "both are being closed");
         // What nobody sends to any more has an end.
         drop((read.1, unread.1));
         let deadline = Instant::now() + Duration::from_secs(60);
-        while UNCLOSED.load(Ordering::Relaxed) > 0 && Instant::now() < deadline {
+        while UNCLOSED_DESCRIPTORS.load(Ordering::Relaxed) > 0 && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(1));
         }
-        assert_eq!(UNCLOSED.load(Ordering::Relaxed), 0);
+        assert_eq!(UNCLOSED_DESCRIPTORS.load(Ordering::Relaxed), 0);
     }
 
     #[test]

@@ -14,7 +14,7 @@
 //! | [`inquiry`] | what other processes have |
 //! | [`offer`], [`greeting`], [`passing`] | what two processes say to each other, with descriptors |
 //! | [`arrival`], [`family`] | a packet, and the sockets that receive it |
-//! | [`descriptor`], [`event_fd`], [`ready_pipe`] | what a forked child must not keep; bells; what programs wait for |
+//! | [`descriptor`], [`event_fd`], [`event_set`], [`ready_pipe`] | what a forked child must not keep; bells; what threads and programs wait for |
 //! | [`thread`], [`standard_error`], [`stamp`], [`environment`] | threads that take no signals; lines for a person, and when they were written; what is believed of variables |
 //! | [`file_size`] | how long a file may become |
 //! | [`memory_faults`] | what is said before a process dies by touching registered memory that it has unmapped |
@@ -23,6 +23,7 @@ pub mod arrival;
 pub mod descriptor;
 pub mod environment;
 pub mod event_fd;
+pub mod event_set;
 pub mod family;
 pub mod file_size;
 pub mod forward;

@@ -9,7 +9,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// So many regions are known; those that find no place are not.
-const REGIONS: usize = 1024;
+const MAX_KNOWN_REGIONS: usize = 1024;
 
 /// A region. A length of 0 is a free place.
 #[derive(Debug)]
@@ -19,11 +19,12 @@ struct Region {
     key: AtomicU32,
 }
 
-static TABLE: [Region; REGIONS] =
-    [const { Region { length: AtomicU64::new(0), start: AtomicU64::new(0), key: AtomicU32::new(0) } }; REGIONS];
+static TABLE: [Region; MAX_KNOWN_REGIONS] =
+    [const { Region { length: AtomicU64::new(0), start: AtomicU64::new(0), key: AtomicU32::new(0) } };
+        MAX_KNOWN_REGIONS];
 
 /// The handlers are installed.
-static INSTALLED: AtomicBool = AtomicBool::new(false);
+static HANDLERS_INSTALLED: AtomicBool = AtomicBool::new(false);
 
 /// What stood before for SIGSEGV and SIGBUS.
 static BEFORE: [AtomicPtr<libc::sigaction>; 2] = [const { AtomicPtr::new(null_mut()) }; 2];
@@ -35,7 +36,7 @@ pub fn note(key: u32, start: u64, length: u64) {
     if start == 0 || length == 0 {
         return;
     }
-    if !INSTALLED.swap(true, Ordering::AcqRel) {
+    if !HANDLERS_INSTALLED.swap(true, Ordering::AcqRel) {
         install();
     }
     if let Some(free) = TABLE.iter().find(|region| region.length.load(Ordering::Relaxed) == 0) {

@@ -21,7 +21,7 @@ use wire::cm::PortSpace;
 const MOST_OTHERS: usize = 4096;
 
 /// How long a name may outlive its process.
-const VANISHING: Duration = Duration::from_millis(30);
+const NAME_RELEASE_TIME: Duration = Duration::from_millis(30);
 
 /// What a process may own on its host.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -196,7 +196,7 @@ pub fn bind(socket: &Descriptor, name: Name) -> io::Result<()> {
 
 /// Listens on `name`, and waits a little if it still belongs to a process that has just ended.
 pub fn listen_patiently(socket: &Descriptor, name: Name) -> io::Result<()> {
-    let deadline = Instant::now() + VANISHING;
+    let deadline = Instant::now() + NAME_RELEASE_TIME;
     loop {
         match listen(socket, name) {
             Err(error) if error.raw_os_error() == Some(libc::EADDRINUSE) => {

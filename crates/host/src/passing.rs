@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 /// The most descriptors of a message.
-pub const MOST: usize = 3;
+pub const MAX_DESCRIPTORS_PER_MESSAGE: usize = 3;
 
 /// Room for a control message with that many, aligned as the kernel wants it.
 #[repr(C, align(8))]
@@ -21,7 +21,7 @@ pub fn send(socket: &Descriptor, bytes: &[u8], descriptors: &[RawFd]) -> io::Res
     unsafe {
         let mut message: libc::msghdr = std::mem::zeroed();
         (message.msg_iov, message.msg_iovlen) = (&raw mut piece, 1);
-        if !descriptors.is_empty() && descriptors.len() <= MOST {
+        if !descriptors.is_empty() && descriptors.len() <= MAX_DESCRIPTORS_PER_MESSAGE {
             let length = size_of_val(descriptors) as u32;
             message.msg_control = control.0.as_mut_ptr().cast();
             message.msg_controllen = libc::CMSG_SPACE(length) as _;
@@ -47,7 +47,7 @@ pub fn receive(socket: &Descriptor, buffer: &mut [u8], descriptors: &mut Vec<Own
         let mut message: libc::msghdr = std::mem::zeroed();
         (message.msg_iov, message.msg_iovlen) = (&raw mut piece, 1);
         message.msg_control = control.0.as_mut_ptr().cast();
-        message.msg_controllen = libc::CMSG_SPACE((MOST * size_of::<RawFd>()) as u32) as _;
+        message.msg_controllen = libc::CMSG_SPACE((MAX_DESCRIPTORS_PER_MESSAGE * size_of::<RawFd>()) as u32) as _;
         let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC | libc::MSG_CMSG_CLOEXEC;
         let length = check_length(libc::recvmsg(socket.raw(), &raw mut message, flags))?;
         let mut header = libc::CMSG_FIRSTHDR(&raw const message);

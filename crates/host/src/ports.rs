@@ -20,7 +20,7 @@ use std::sync::{Arc, MutexGuard};
 use wire::cm::PortSpace;
 
 /// Ports in a block.
-pub const BLOCK: u16 = 64;
+pub const PORTS_PER_BLOCK: u16 = 64;
 
 /// Why a port could not be had.
 #[derive(Debug, thiserror::Error)]
@@ -65,11 +65,11 @@ pub struct Ports {
 #[derive(Debug)]
 struct Inner {
     registry: Arc<Registry>,
-    held: Mutex<Held>,
+    held: Mutex<HeldPorts>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct HeldPorts {
     ports: BTreeSet<(PortSpace, u16)>,
     blocks: Vec<Block>,
 }
@@ -117,7 +117,7 @@ impl Ports {
         Ports {
             inner: Arc::new(Inner {
                 registry: slots.registry().clone(),
-                held: Mutex::new(Rank::CmPorts, Held::default()),
+                held: Mutex::new(Rank::CmPorts, HeldPorts::default()),
             }),
         }
     }
@@ -130,12 +130,14 @@ impl Ports {
         self.bind_number(&mut self.inner.held(), space, port)
     }
 
-    fn bind_number(&self, held: &mut Held, space: PortSpace, port: u16) -> Result<Port, PortError> {
+    fn bind_number(&self, held: &mut HeldPorts, space: PortSpace, port: u16) -> Result<Port, PortError> {
         let in_use = PortError::InUse { space, port };
         if held.ports.contains(&(space, port)) {
             return Err(in_use);
         }
-        if let Some(block) = held.blocks.iter_mut().find(|block| block.space == space && block.number == port / BLOCK) {
+        if let Some(block) =
+            held.blocks.iter_mut().find(|block| block.space == space && block.number == port / PORTS_PER_BLOCK)
+        {
             // The bit may also mean that it was another's when we looked.
             if !is_free(space, port)? {
                 return Err(in_use);
@@ -148,7 +150,7 @@ impl Ports {
                 Err(error) if error.raw_os_error() == Some(libc::EADDRINUSE) => return Err(in_use),
                 Err(error) => return Err(error.into()),
             }
-            if names::is_reachable(Name::Block(space, port / BLOCK))? {
+            if names::is_reachable(Name::Block(space, port / PORTS_PER_BLOCK))? {
                 return Err(in_use);
             }
             self.inner.registry.enter(Name::Port(space, port), socket)?;
@@ -199,8 +201,8 @@ impl Ports {
         for step in 0..count {
             let number = range.start() + ((start % count + step) % count) as u16;
             let first = (start >> 32) as u16;
-            for step in 0..BLOCK {
-                let port = number * BLOCK + first.wrapping_add(step) % BLOCK;
+            for step in 0..PORTS_PER_BLOCK {
+                let port = number * PORTS_PER_BLOCK + first.wrapping_add(step) % PORTS_PER_BLOCK;
                 match self.bind_number(&mut held, space, port) {
                     Err(PortError::InUse { .. }) => {}
                     answer => return answer,
@@ -221,7 +223,7 @@ impl Ports {
 }
 
 impl Inner {
-    fn held(&self) -> Guard<MutexGuard<'_, Held>> {
+    fn held(&self) -> Guard<MutexGuard<'_, HeldPorts>> {
         self.held.lock()
     }
 
@@ -230,15 +232,16 @@ impl Inner {
         held.ports.remove(&(space, port));
         // Its own name, if it has one: the block around it may have become ours later.
         self.registry.leave(Name::Port(space, port));
-        let block = held.blocks.iter().position(|block| block.space == space && block.number == port / BLOCK);
+        let block = held.blocks.iter().position(|block| block.space == space && block.number == port / PORTS_PER_BLOCK);
         let Some(at) = block else { return };
         if let Some(block) = held.blocks.get_mut(at) {
             block.used &= !bit(port);
         }
         // One block stays for the next port; others go when they are empty.
-        let Held { ports, blocks } = &mut *held;
-        let is_empty =
-            |block: &Block| ports.range((space, first(block))..=(space, first(block) + (BLOCK - 1))).next().is_none();
+        let HeldPorts { ports, blocks } = &mut *held;
+        let is_empty = |block: &Block| {
+            ports.range((space, first(block))..=(space, first(block) + (PORTS_PER_BLOCK - 1))).next().is_none()
+        };
         let spare =
             blocks.iter().enumerate().any(|(other, block)| other != at && block.space == space && is_empty(block));
         if spare && blocks.get(at).is_some_and(is_empty) {
@@ -252,9 +255,9 @@ impl Block {
     /// A port that no process has.
     fn take(&mut self) -> io::Result<Option<u16>> {
         while self.used != u64::MAX {
-            let at = (self.next + self.used.rotate_right(self.next).trailing_ones()) % u32::from(BLOCK);
+            let at = (self.next + self.used.rotate_right(self.next).trailing_ones()) % u32::from(PORTS_PER_BLOCK);
             let port = first(self) + at as u16;
-            (self.used, self.next) = (self.used | bit(port), (at + 1) % u32::from(BLOCK));
+            (self.used, self.next) = (self.used | bit(port), (at + 1) % u32::from(PORTS_PER_BLOCK));
             if is_free(self.space, port)? {
                 return Ok(Some(port));
             }
@@ -264,11 +267,11 @@ impl Block {
 }
 
 fn first(block: &Block) -> u16 {
-    block.number * BLOCK
+    block.number * PORTS_PER_BLOCK
 }
 
 fn bit(port: u16) -> u64 {
-    1 << (port % BLOCK)
+    1 << (port % PORTS_PER_BLOCK)
 }
 
 /// Whether no process has bound the port by number. Asked by binding: a process between its bind and its listen cannot
@@ -292,11 +295,11 @@ fn ephemeral_range() -> std::ops::RangeInclusive<u16> {
 pub fn blocks_within(text: &str) -> std::ops::RangeInclusive<u16> {
     let mut numbers = text.split_ascii_whitespace().map_while(|number| number.parse::<u16>().ok());
     let (low, high) = match (numbers.next(), numbers.next()) {
-        (Some(low), Some(high)) if high > low && high - low >= 2 * BLOCK => (low, high),
+        (Some(low), Some(high)) if high > low && high - low >= 2 * PORTS_PER_BLOCK => (low, high),
         _ => (32_768, 60_999),
     };
     // The range that is cut to whole blocks has at least one.
-    low.div_ceil(BLOCK)..=((u32::from(high) + 1) / u32::from(BLOCK)) as u16 - 1
+    low.div_ceil(PORTS_PER_BLOCK)..=((u32::from(high) + 1) / u32::from(PORTS_PER_BLOCK)) as u16 - 1
 }
 
 #[cfg(test)]
@@ -332,7 +335,7 @@ mod tests {
     fn a_port_that_was_given_back_is_the_last_to_be_given_again() {
         let one = process();
         let first = one.bind(PortSpace::Tcp, 0).unwrap().number();
-        let others: Vec<_> = (0..BLOCK - 1).map(|_| one.bind(PortSpace::Tcp, 0).unwrap()).collect();
+        let others: Vec<_> = (0..PORTS_PER_BLOCK - 1).map(|_| one.bind(PortSpace::Tcp, 0).unwrap()).collect();
         assert!(others.iter().all(|port| port.number() != first));
         assert_eq!(one.bind(PortSpace::Tcp, first).unwrap().number(), first);
     }
@@ -356,7 +359,7 @@ mod tests {
         let left = one.inner.held().blocks.len();
         assert_eq!(left, 1, "one block stays for the next port");
         drop(one);
-        let block = Name::Block(PortSpace::Ib, number / BLOCK);
+        let block = Name::Block(PortSpace::Ib, number / PORTS_PER_BLOCK);
         assert!(!names::is_reachable(block).unwrap());
     }
 
@@ -364,9 +367,10 @@ mod tests {
     fn a_block_goes_round_ports_that_were_taken_by_number() {
         let (one, other) = (process(), process());
         let seed = one.bind(PortSpace::Ipoib, 0).unwrap().number();
-        let block = seed / BLOCK;
+        let block = seed / PORTS_PER_BLOCK;
         drop(one);
-        let odd: Vec<_> = (0..32).map(|n| other.bind(PortSpace::Ipoib, block * BLOCK + 2 * n + 1).unwrap()).collect();
+        let odd: Vec<_> =
+            (0..32).map(|n| other.bind(PortSpace::Ipoib, block * PORTS_PER_BLOCK + 2 * n + 1).unwrap()).collect();
         // A process takes the block although ports in it are taken.
         let one = process();
         let socket = names::socket().unwrap();
@@ -374,8 +378,8 @@ mod tests {
         one.inner.registry.enter(Name::Block(PortSpace::Ipoib, block), socket).unwrap();
         one.inner.held().blocks.push(Block { space: PortSpace::Ipoib, number: block, used: 0, next: 0 });
         let even: Vec<_> = (0..32).map(|_| one.bind(PortSpace::Ipoib, 0).unwrap()).collect();
-        assert!(even.iter().all(|port| port.number() / BLOCK == block && port.number() % 2 == 0), "{even:?}");
-        assert_ne!(one.bind(PortSpace::Ipoib, 0).unwrap().number() / BLOCK, block);
+        assert!(even.iter().all(|port| port.number() / PORTS_PER_BLOCK == block && port.number() % 2 == 0), "{even:?}");
+        assert_ne!(one.bind(PortSpace::Ipoib, 0).unwrap().number() / PORTS_PER_BLOCK, block);
         drop(odd);
     }
 

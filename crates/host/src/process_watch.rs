@@ -2,28 +2,28 @@
 //! says so; a descriptor of the process itself becomes readable.
 
 use crate::connection_records::{self, ConnectionRecord};
-use crate::descriptor::{Descriptor, check};
+use crate::descriptor::Descriptor;
+use crate::event_set::EventSet;
 use crate::names::{self, Name};
 use crate::slots::{Registry, Slot, Slots};
 use latch::Rank;
 use latch::plain::{Guard, Mutex};
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
 use std::sync::{Arc, MutexGuard};
 
 /// The processes that are watched.
 #[derive(Debug)]
 pub struct ProcessWatch {
     registry: Arc<Registry>,
-    epoll: Descriptor,
+    set: EventSet,
     watched: Mutex<Watched>,
 }
 
 #[derive(Debug, Default)]
 struct Watched {
     next_key: u64,
-    processes: HashMap<WatchedProcess, Entry>,
+    processes: HashMap<WatchedProcess, ProcessWatchers>,
 }
 
 /// A process that is watched: the owner of a slot, and no later owner of the same slot.
@@ -42,13 +42,13 @@ impl WatchedProcess {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct ProcessWatchers {
     /// How many asked.
     count: usize,
     process: Descriptor,
 }
 
-impl Entry {
+impl ProcessWatchers {
     /// Whether the process has ended, as the kernel knows it now.
     fn has_ended(&self) -> bool {
         let mut process = libc::pollfd { fd: self.process.raw(), events: libc::POLLIN, revents: 0 };
@@ -60,14 +60,10 @@ impl Entry {
 impl ProcessWatch {
     /// Watches no process yet. A thread that waits for the registry's descriptor wakes up when a watched process ends.
     pub fn new(slots: &Slots) -> io::Result<ProcessWatch> {
-        // SAFETY: a number; the descriptor it returns is owned from here on.
-        let epoll = unsafe {
-            let fd = check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?;
-            Descriptor::keep(OwnedFd::from_raw_fd(fd))
-        };
+        let set = EventSet::new()?;
         let registry = slots.registry().clone();
-        registry.watch(epoll.raw(), Registry::PROCESS_WATCH)?;
-        Ok(ProcessWatch { registry, epoll, watched: Mutex::new(Rank::ProcessWatch, Watched::default()) })
+        registry.watch(set.raw(), Registry::PROCESS_WATCH)?;
+        Ok(ProcessWatch { registry, set, watched: Mutex::new(Rank::ProcessWatch, Watched::default()) })
     }
 
     /// Watches the process that has `slot`; `None` if no process has it, or none that can be watched. Asking twice
@@ -82,21 +78,15 @@ impl ProcessWatch {
         }
         // In another namespace of processes it has no number here.
         let Some(peer) = names::owner(Name::Slot(slot))?.filter(|peer| peer.pid > 0) else { return Ok(None) };
-        // SAFETY: two numbers; the descriptor it returns is owned from here on.
-        let process = unsafe {
-            let fd = check(libc::syscall(libc::SYS_pidfd_open, peer.pid, 0) as libc::c_int)?;
-            Descriptor::keep(OwnedFd::from_raw_fd(fd))
-        };
+        let process = Descriptor::of_process(peer.pid)?;
         // Had it ended in between, its number might be another's; its name would be free.
         if !names::is_reachable(Name::Slot(slot))? {
             return Ok(None);
         }
         watched.next_key += 1;
         let known = WatchedProcess { slot, key: watched.next_key };
-        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: known.key };
-        // SAFETY: numbers, and a live event that the kernel reads.
-        check(unsafe { libc::epoll_ctl(self.epoll.raw(), libc::EPOLL_CTL_ADD, process.raw(), &raw mut event) })?;
-        watched.processes.insert(known, Entry { count: 1, process });
+        self.set.add(process.raw(), known.key)?;
+        watched.processes.insert(known, ProcessWatchers { count: 1, process });
         Ok(Some(known))
     }
 
@@ -116,7 +106,7 @@ impl ProcessWatch {
         self.registry.has_died()
     }
 
-    /// The connections of processes that ended and had chosen this process as keeper of their records. Answers also how
+    /// The connections of processes that ended and had chosen this process as keeper of their records. Returns also how
     /// many records could not be read.
     pub fn connections_of_dead(&self) -> (Vec<ConnectionRecord>, u32) {
         let (mut connections, mut unreadable) = (Vec::new(), 0);
@@ -138,19 +128,15 @@ impl ProcessWatch {
         let mut ended = Vec::new();
         let mut watched = self.lock();
         loop {
-            let mut events = [libc::epoll_event { events: 0, u64: 0 }; 16];
-            // SAFETY: the kernel writes at most as many events as there is room for.
-            let count = unsafe { libc::epoll_wait(self.epoll.raw(), events.as_mut_ptr(), 16, 0) };
-            let count = usize::try_from(count).unwrap_or(0);
-            for event in events.iter().take(count) {
-                let key = event.u64;
+            let ready = self.set.ready().unwrap_or_default();
+            for key in ready.iter() {
                 let gone = watched.processes.keys().find(|process| process.key == key).copied();
                 if let Some(process) = gone {
                     self.forget(&mut watched, process);
                     ended.push(process);
                 }
             }
-            if count < events.len() {
+            if !ready.is_full() {
                 return ended;
             }
         }
@@ -158,10 +144,7 @@ impl ProcessWatch {
 
     fn forget(&self, watched: &mut Watched, process: WatchedProcess) {
         if let Some(gone) = watched.processes.remove(&process) {
-            // SAFETY: numbers; the event may be null for this operation.
-            unsafe {
-                libc::epoll_ctl(self.epoll.raw(), libc::EPOLL_CTL_DEL, gone.process.raw(), std::ptr::null_mut());
-            }
+            self.set.remove(gone.process.raw());
         }
     }
 
@@ -172,7 +155,7 @@ impl ProcessWatch {
 
 impl Drop for ProcessWatch {
     fn drop(&mut self) {
-        self.registry.unwatch(self.epoll.raw());
+        self.registry.unwatch(self.set.raw());
     }
 }
 

@@ -57,7 +57,7 @@ impl ReadyPipe {
         ends.for_each(|end| tell(end.as_raw_fd(), open));
     }
 
-    /// One thing more waits. Answers whether there is a byte for it: not if the pipe is full.
+    /// One thing more waits. Returns whether there is a byte for it: not if the pipe is full.
     pub fn add(&self) -> bool {
         let byte = 1u8;
         // Not a point at which a thread can be cancelled, as `write` is: the caller has a lock.

@@ -17,19 +17,19 @@ use std::sync::OnceLock;
 use wire::cm::PortSpace;
 
 /// One slot in so many.
-const SLOTS: u32 = 8;
+const SLOT_DIVISOR: u32 = 8;
 
 /// One block in so many.
-const BLOCKS: u32 = 4;
+const BLOCK_DIVISOR: u32 = 4;
 
 /// Whether a user may have a slot.
 pub fn may_have_slot(uid: u32, slot: Slot) -> bool {
-    mix(everywhere(uid), u32::from(slot.number())).is_multiple_of(SLOTS)
+    mix(everywhere(uid), u32::from(slot.number())).is_multiple_of(SLOT_DIVISOR)
 }
 
 /// Whether a user may have a block of ports.
 pub fn may_have_block(uid: u32, space: PortSpace, block: u16) -> bool {
-    mix(everywhere(uid), (space as u32) << 16 | u32::from(block)).is_multiple_of(BLOCKS)
+    mix(everywhere(uid), (space as u32) << 16 | u32::from(block)).is_multiple_of(BLOCK_DIVISOR)
 }
 
 /// A number that looks like chance, but is the same for all processes.

@@ -3,8 +3,9 @@
 //! process can tell which process a packet is for. Slot 0 has no owner: the numbers 0 and 1 in it belong to the
 //! management queue pairs of every process. Neither is the last one, which has the number of multicast in it.
 
-use crate::callers::{self, Callers};
-use crate::descriptor::{Descriptor, check};
+use crate::callers::Callers;
+use crate::descriptor::Descriptor;
+use crate::event_set::EventSet;
 use crate::holders::{self, PortUsers};
 use crate::names::{self, Name};
 use crate::offer::Offer;
@@ -14,7 +15,7 @@ use latch::Rank;
 use latch::plain::{Guard, Mutex};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, MutexGuard, Weak};
 use std::time::Instant;
@@ -172,7 +173,7 @@ pub fn random() -> u64 {
 /// What this process has bound, and the epoll set that tells when another process calls.
 #[derive(Debug)]
 pub struct Registry {
-    epoll: Descriptor,
+    set: EventSet,
     listeners: Mutex<Vec<Listener>>,
     next: AtomicU64,
     /// One bit per slot: packets are looked up without a lock.
@@ -288,14 +289,11 @@ impl Registry {
     }
 
     fn open() -> io::Result<Arc<Registry>> {
-        // SAFETY: a number.
-        let epoll = check(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-        // SAFETY: just opened, and not shared.
-        let epoll = Descriptor::keep(unsafe { OwnedFd::from_raw_fd(epoll) });
+        let set = EventSet::new()?;
         let callers = Callers::new()?;
         let bell = callers.raw_fd();
         let registry = Arc::new_cyclic(|own| Registry {
-            epoll,
+            set,
             listeners: Mutex::new(Rank::Listeners, Vec::new()),
             next: AtomicU64::new(Registry::FIRST_KEY),
             owned: [const { AtomicU64::new(0) }; 64],
@@ -399,49 +397,27 @@ impl Registry {
 
     /// The epoll set.
     pub fn epoll(&self) -> RawFd {
-        self.epoll.raw()
+        self.set.raw()
     }
 
-    pub(crate) fn set(&self) -> &Descriptor {
-        &self.epoll
+    pub(crate) fn set(&self) -> &EventSet {
+        &self.set
     }
 
     /// Adds a descriptor to the set.
     pub fn watch(&self, fd: RawFd, key: u64) -> io::Result<()> {
-        callers::watch(&self.epoll, fd, key)
+        self.set.add(fd, key)
     }
 
     /// Removes one.
     pub fn unwatch(&self, fd: RawFd) {
-        callers::unwatch(&self.epoll, fd);
+        self.set.remove(fd);
     }
 
     /// Those of the set that are ready, without waiting: their keys in `keys`.
     pub fn ready<'a>(&self, keys: &'a mut [u64; 32]) -> io::Result<&'a [u64]> {
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 32];
-        let (room, no_wait, no_mask) = (events.len() as libc::c_int, 0, std::ptr::null::<libc::sigset_t>());
-        // The last argument travels on the stack, where half of a word would be left undefined.
-        let mask_size = 0usize;
-        // Not `epoll_wait`, at which a thread can be cancelled: polling threads come here with locks.
-        // SAFETY: the kernel writes at most as many events as there is room for.
-        let count = match check(unsafe {
-            libc::syscall(
-                libc::SYS_epoll_pwait,
-                self.epoll.raw(),
-                events.as_mut_ptr(),
-                room,
-                no_wait,
-                no_mask,
-                mask_size,
-            ) as libc::c_int
-        }) {
-            Ok(count) => count as usize,
-            Err(error) if error.raw_os_error() == Some(libc::EINTR) => 0,
-            Err(error) => return Err(error),
-        };
-        for (key, event) in keys.iter_mut().zip(&events).take(count) {
-            *key = event.u64;
-        }
+        let ready = self.set.ready()?;
+        let count = ready.iter().zip(&mut *keys).map(|(ready, key)| *key = ready).count();
         Ok(keys.get(..count).unwrap_or(&[]))
     }
 }

@@ -8,13 +8,13 @@ use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
-const HEADER: usize = 16;
+const NETLINK_HEADER_BYTES: usize = 16;
 /// `struct inet_diag_req_v2`: family, protocol, what else, states, and the socket's addresses.
-const REQUEST: usize = 56;
+const DIAG_REQUEST_BYTES: usize = 56;
 
 /// A socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Entry {
+pub struct SocketRow {
     /// The address it is bound to; of IPv4 the first four.
     pub address: [u8; 16],
     /// Its port.
@@ -25,7 +25,7 @@ pub struct Entry {
 
 /// The sockets of a family with this port, or of all, but no more than so many. An error where the kernel does not answer
 /// such questions.
-pub fn read(family: Family, port: Option<u16>, most: usize) -> io::Result<Vec<Entry>> {
+pub fn read(family: Family, port: Option<u16>, most: usize) -> io::Result<Vec<SocketRow>> {
     let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
     let opening = Opening::begin();
     // SAFETY: numbers; the descriptor that comes back is ours.
@@ -48,14 +48,14 @@ pub fn read(family: Family, port: Option<u16>, most: usize) -> io::Result<Vec<En
     Ok(found)
 }
 
-fn request(family: Family, port: u16) -> [u8; HEADER + REQUEST] {
-    let mut bytes = [0; HEADER + REQUEST];
+fn request(family: Family, port: u16) -> [u8; NETLINK_HEADER_BYTES + DIAG_REQUEST_BYTES] {
+    let mut bytes = [0; NETLINK_HEADER_BYTES + DIAG_REQUEST_BYTES];
     let family = match family {
         Family::V4 => libc::AF_INET,
         Family::V6 => libc::AF_INET6,
     };
     let flags = (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16;
-    bytes[..4].copy_from_slice(&((HEADER + REQUEST) as u32).to_ne_bytes());
+    bytes[..4].copy_from_slice(&((NETLINK_HEADER_BYTES + DIAG_REQUEST_BYTES) as u32).to_ne_bytes());
     bytes[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
     bytes[6..8].copy_from_slice(&flags.to_ne_bytes());
     bytes[16..18].copy_from_slice(&[family as u8, libc::IPPROTO_UDP as u8]);
@@ -67,11 +67,11 @@ fn request(family: Family, port: u16) -> [u8; HEADER + REQUEST] {
 
 /// Reads the messages of an answer. False after the last one.
 #[doc(hidden)] // for fuzzing
-pub fn parse(mut bytes: &[u8], found: &mut Vec<Entry>) -> io::Result<bool> {
-    while let Some((header, _)) = bytes.split_first_chunk::<HEADER>() {
+pub fn parse(mut bytes: &[u8], found: &mut Vec<SocketRow>) -> io::Result<bool> {
+    while let Some((header, _)) = bytes.split_first_chunk::<NETLINK_HEADER_BYTES>() {
         let [l0, l1, l2, l3, t0, t1, ..] = *header;
         let length = u32::from_ne_bytes([l0, l1, l2, l3]) as usize;
-        let Some(body) = bytes.get(HEADER..length) else { return Err(io::ErrorKind::InvalidData.into()) };
+        let Some(body) = bytes.get(NETLINK_HEADER_BYTES..length) else { return Err(io::ErrorKind::InvalidData.into()) };
         match libc::c_int::from(u16::from_ne_bytes([t0, t1])) {
             libc::NLMSG_DONE => return Ok(false),
             libc::NLMSG_ERROR => {
@@ -85,7 +85,7 @@ pub fn parse(mut bytes: &[u8], found: &mut Vec<Entry>) -> io::Result<bool> {
                 let uid = body.get(64..68).and_then(|bytes| bytes.first_chunk::<4>());
                 if let (Some(port), Some(address), Some(uid)) = (port, address, uid) {
                     let (port, uid) = (u16::from_be_bytes(*port), u32::from_ne_bytes(*uid));
-                    found.push(Entry { address: *address, port, uid });
+                    found.push(SocketRow { address: *address, port, uid });
                 }
             }
         }
@@ -108,14 +108,14 @@ mod tests {
         let Ok(found) = read(Family::V4, Some(port), 100) else { return };
         let mut address = [0; 16];
         address[..4].copy_from_slice(&Ipv4Addr::new(127, 0, 0, 7).octets());
-        assert!(found.contains(&Entry { address, port, uid: own_uid() }), "{found:?}");
+        assert!(found.contains(&SocketRow { address, port, uid: own_uid() }), "{found:?}");
         assert!(found.iter().all(|entry| entry.port == port));
         assert!(read(Family::V4, None, usize::MAX).unwrap().iter().any(|entry| entry.port == port));
         if let Ok(socket) = UdpSocket::bind("[::1]:0") {
             let port = socket.local_addr().unwrap().port();
             let found = read(Family::V6, Some(port), 100).unwrap();
             let address = Ipv6Addr::LOCALHOST.octets();
-            assert!(found.contains(&Entry { address, port, uid: own_uid() }), "{found:?}");
+            assert!(found.contains(&SocketRow { address, port, uid: own_uid() }), "{found:?}");
         }
     }
 
@@ -131,7 +131,7 @@ mod tests {
         for length in 0..whole.len() {
             let mut found = Vec::new();
             let answer = parse(&whole[..length], &mut found);
-            assert!(found.is_empty() && (length < HEADER || answer.is_err()), "{length}");
+            assert!(found.is_empty() && (length < NETLINK_HEADER_BYTES || answer.is_err()), "{length}");
         }
         let mut found = Vec::new();
         assert!(parse(&whole, &mut found).unwrap());

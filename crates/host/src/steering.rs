@@ -12,8 +12,8 @@
 //! |---|---|
 //! | the first socket is bound | with a program that gives it everything ([`program::Table::all_to`]) |
 //! | a process joins, or takes or returns a slot or port | it probes every index, and attaches a new table |
-//! | some do not answer within [`EARLY`] | a table of those that did, if more than one did or one is missing |
-//! | some do not answer within [`PATIENCE`], or a [`TURN`] of each | the same, however many did |
+//! | some do not answer within [`EARLY_PROBE_TIMEOUT`] | a table of those that did, if more than one did or one is missing |
+//! | some do not answer within [`PROBE_TIMEOUT`], or a [`PROBE_TIME_PER_PROCESS`] of each | the same, however many did |
 //! | a late answer, many packets for others | another round |
 //! | a process leaves | a table in which nothing leads to it or to the last index, a hint to another process, and its socket leaves |
 //! | a process is killed | the index of the last socket leads nowhere until packets for others are noticed |
@@ -33,7 +33,7 @@ use crate::family::{Family, Scope};
 use crate::holders::holders_at;
 use crate::slot::Slot;
 use crate::slots::random;
-use probe::{Answer, Probe};
+use probe::{Probe, ProbeAnswer};
 use program::Table;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -42,24 +42,24 @@ use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 /// How long answers are awaited,
-pub const PATIENCE: Duration = Duration::from_millis(30);
+pub const PROBE_TIMEOUT: Duration = Duration::from_millis(30);
 
 /// but of many processes at least this long for each: more of them than processors have to wait for their turn.
-pub const TURN: Duration = Duration::from_millis(4);
+pub const PROBE_TIME_PER_PROCESS: Duration = Duration::from_millis(4);
 
 /// How long all of them are awaited before those who asked are reachable by what they own, as others may be stopped.
-pub const EARLY: Duration = Duration::from_millis(3);
+pub const EARLY_PROBE_TIMEOUT: Duration = Duration::from_millis(3);
 
 /// This many packets for others say that the table is wrong.
-const MISDIRECTED: u32 = 4;
+const MAX_MISDIRECTED_PACKETS: u32 = 4;
 
 /// The least and the most time between two probings. It doubles while probing brings nothing new: some owners cannot be
 /// steered to. It doubles, too, while some do not answer in time: on a crowded machine others do each time, and asking
 /// them all over again would keep it crowded.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(10));
+const PROBE_INTERVAL_RANGE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(10));
 
 /// More sockets than this are not probed.
-const MOST: usize = 512;
+const MAX_PROBED_SOCKETS: usize = 512;
 
 /// What steering has done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -120,7 +120,7 @@ struct Round {
     /// Whether we have attached a program that knows probes, rather than trusting the one that was there.
     attached: bool,
     /// The answer for each index.
-    answers: BTreeMap<u16, Answer>,
+    answers: BTreeMap<u16, ProbeAnswer>,
 }
 
 impl Steering {
@@ -134,7 +134,7 @@ impl Steering {
             round: None,
             answered: false,
             misdirected: 0,
-            pause: PAUSE.0,
+            pause: PROBE_INTERVAL_RANGE.0,
             earliest: None,
             wanted: true,
             last: None,
@@ -156,7 +156,7 @@ impl Steering {
     /// The group or our slots have changed.
     pub fn want(&mut self) {
         self.wanted = true;
-        self.pause = PAUSE.0;
+        self.pause = PROBE_INTERVAL_RANGE.0;
     }
 
     /// Another process says that the group has changed. Anybody on this host may say so, so it hurries nothing.
@@ -174,7 +174,7 @@ impl Steering {
     pub fn deadline(&self) -> Option<Instant> {
         match &self.round {
             Some(round) => Some(round.early.unwrap_or(round.deadline)),
-            None if self.wanted || self.misdirected >= MISDIRECTED => self.earliest,
+            None if self.wanted || self.misdirected >= MAX_MISDIRECTED_PACKETS => self.earliest,
             None => None,
         }
     }
@@ -201,7 +201,7 @@ impl Steering {
         match &mut self.round {
             None => {
                 // A late answer is of a process that was stopped. Left there, it would keep the socket readable.
-                while answered && probe::receive(socket, &mut [0; Answer::LONGEST]).is_some() {
+                while answered && probe::receive(socket, &mut [0; ProbeAnswer::LONGEST]).is_some() {
                     self.wanted = true;
                 }
                 if self.is_due(now) {
@@ -260,7 +260,8 @@ impl Steering {
     }
 
     fn is_due(&self, now: Instant) -> bool {
-        (self.wanted || self.misdirected >= MISDIRECTED) && self.earliest.is_none_or(|earliest| now >= earliest)
+        (self.wanted || self.misdirected >= MAX_MISDIRECTED_PACKETS)
+            && self.earliest.is_none_or(|earliest| now >= earliest)
     }
 
     fn begin(&mut self, now: Instant) {
@@ -268,7 +269,7 @@ impl Steering {
         self.misdirected = 0;
         let count = holders_at(self.family, self.scope.address(self.family), self.port).map_or(0, |users| users.len());
         // Alone there is nothing to steer.
-        if !(2..=MOST).contains(&count) {
+        if !(2..=MAX_PROBED_SOCKETS).contains(&count) {
             return self.rest(now);
         }
         // Without loopback, or without descriptors, another time.
@@ -295,7 +296,8 @@ impl Steering {
         for index in 0..count {
             probe::send(socket, &Probe { nonce, index }.bytes(), to)?;
         }
-        let (early, deadline) = (Some(now + EARLY), now + PATIENCE.max(TURN * u32::from(count)));
+        let (early, deadline) =
+            (Some(now + EARLY_PROBE_TIMEOUT), now + PROBE_TIMEOUT.max(PROBE_TIME_PER_PROCESS * u32::from(count)));
         Ok(Round { nonce, count, early, deadline, attached: false, answers: BTreeMap::new() })
     }
 
@@ -305,7 +307,7 @@ impl Steering {
         // All probes have one source. Without a program they all go to one socket, whose process may even be stopped.
         // Then we attach one that knows probes, and ask again.
         if sockets.len() <= 1 && !round.attached {
-            if program::attach(receiver, &program::build(&Table::all_to(program::ANY))).is_ok()
+            if program::attach(receiver, &program::build(&Table::all_to(program::NO_SOCKET_INDEX))).is_ok()
                 && let Ok(again) = self.ask(round.count, now)
             {
                 self.round = Some(Round { attached: true, ..again });
@@ -320,7 +322,8 @@ impl Steering {
             self.found = table.slots.iter().map(|(slot, _)| *slot).collect();
             let same = self.last.as_ref().is_some_and(|last| last.table == table);
             let whole = round.answers.len() >= usize::from(round.count);
-            self.pause = if whole && !same { PAUSE.0 } else { (self.pause * 2).min(PAUSE.1) };
+            self.pause =
+                if whole && !same { PROBE_INTERVAL_RANGE.0 } else { (self.pause * 2).min(PROBE_INTERVAL_RANGE.1) };
             self.last = Some(Known { own, count: round.count, alive: round.answers.keys().copied().collect(), table });
         }
         self.rest(now);
@@ -335,9 +338,9 @@ impl Steering {
 
 impl Round {
     fn collect(&mut self, socket: RawFd) {
-        let mut buffer = [0; Answer::LONGEST];
+        let mut buffer = [0; ProbeAnswer::LONGEST];
         while let Some(bytes) = probe::receive(socket, &mut buffer) {
-            if let Some(answer) = Answer::parse(bytes)
+            if let Some(answer) = ProbeAnswer::parse(bytes)
                 && answer.nonce == self.nonce
                 && answer.index < self.count
             {

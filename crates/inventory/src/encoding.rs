@@ -5,7 +5,7 @@
 use std::io::{self, BufReader, Read};
 use std::net::{IpAddr, SocketAddr};
 use transport::Counters;
-use transport::packet_counters::{Incidents, Traffic};
+use transport::packet_counters::{EngineWakes, Incidents, Traffic};
 
 /// The longest text: a device's name, or how a queue pair's packets travel.
 const MAX_TEXT: usize = 64;
@@ -168,12 +168,16 @@ impl Field for Counters {
     fn put(&self, out: &mut Vec<u8>) {
         self.traffic.values().collect::<Vec<_>>().put(out);
         self.incidents.values().collect::<Vec<_>>().put(out);
+        // Queue pairs have none.
+        let engine_wakes = (self.engine_wakes != EngineWakes::default()).then_some(self.engine_wakes);
+        engine_wakes.iter().flat_map(EngineWakes::values).collect::<Vec<_>>().put(out);
     }
 
     fn take(from: &mut Reader<'_>) -> Option<Counters> {
         let traffic = Traffic::from_values(&mut numbers(from)?.into_iter());
         let incidents = Incidents::from_values(&mut numbers(from)?.into_iter());
-        Some(Counters { traffic, incidents })
+        let engine_wakes = EngineWakes::from_values(&mut numbers(from)?.into_iter());
+        Some(Counters { traffic, incidents, engine_wakes })
     }
 }
 

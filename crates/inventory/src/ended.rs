@@ -18,13 +18,13 @@ use std::time::{Duration, Instant};
 use transport::Counters;
 
 /// How the file begins: a word, and the version of what follows.
-const BEGINNING: [u8; 8] = *b"UbiEnd\x01\0";
+const BEGINNING: [u8; 8] = *b"UbiEnd\x02\0";
 
 /// So many ports are remembered, of all network namespaces together.
-const MOST: usize = 128;
+const MAX_REMEMBERED_PORTS: usize = 128;
 
 /// A longer file is none of ours.
-const LONGEST: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// How long another process of the user may keep the file locked that this one adds to.
 const LOCK_WAIT: Duration = Duration::from_millis(50);
@@ -36,7 +36,7 @@ const READ_ATTEMPTS: u32 = 8;
 const SCAN_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// How the files' names begin; the user's number follows.
-const PREFIX: &str = "ubiverbs-counters-";
+const FILE_NAME_PREFIX: &str = "ubiverbs-counters-";
 
 records! {
     /// A port, and what was counted on it.
@@ -94,7 +94,7 @@ fn add_to(path: &Path, uid: u32, namespace: u64, ports: &[(String, Counters)]) -
         entry.counters += *counters;
         all.push(entry);
     }
-    all.drain(..all.len().saturating_sub(MOST));
+    all.drain(..all.len().saturating_sub(MAX_REMEMBERED_PORTS));
     let mut bytes = BEGINNING.to_vec();
     all.put(&mut bytes);
     file.rewind().ok()?;
@@ -103,12 +103,12 @@ fn add_to(path: &Path, uid: u32, namespace: u64, ports: &[(String, Counters)]) -
 }
 
 fn file_of(uid: u32) -> PathBuf {
-    PathBuf::from(format!("/dev/shm/{PREFIX}{uid}"))
+    PathBuf::from(format!("/dev/shm/{FILE_NAME_PREFIX}{uid}"))
 }
 
 /// The user whose file has this name. A user has one: a number is written in one way.
 fn user_of(name: &str) -> Option<u32> {
-    let digits = name.strip_prefix(PREFIX)?;
+    let digits = name.strip_prefix(FILE_NAME_PREFIX)?;
     digits.parse().ok().filter(|uid: &u32| uid.to_string() == digits)
 }
 
@@ -120,7 +120,7 @@ fn open(path: &Path, uid: u32, write: bool) -> Option<File> {
     options.read(true).write(write).create(write).mode(0o600).custom_flags(FLAGS);
     let file = options.open(path).ok()?;
     let metadata = file.metadata().ok()?;
-    (metadata.is_file() && metadata.uid() == uid && metadata.len() <= LONGEST).then_some(file)
+    (metadata.is_file() && metadata.uid() == uid && metadata.len() <= MAX_FILE_BYTES).then_some(file)
 }
 
 /// The file, made if there is none, and locked.
@@ -151,7 +151,7 @@ fn entries_of(path: &Path, uid: u32) -> Vec<Entry> {
 
 fn contents(file: &mut File) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let _ = file.rewind().and_then(|()| file.take(LONGEST).read_to_end(&mut bytes));
+    let _ = file.rewind().and_then(|()| file.take(MAX_FILE_BYTES).read_to_end(&mut bytes));
     bytes
 }
 
@@ -159,7 +159,7 @@ fn contents(file: &mut File) -> Vec<u8> {
 #[doc(hidden)] // for fuzzing
 pub fn parse(bytes: &[u8]) -> Option<Vec<Entry>> {
     let mut rest = bytes.strip_prefix(&BEGINNING)?;
-    let mut from = Reader::new(&mut rest, MOST);
+    let mut from = Reader::new(&mut rest, MAX_REMEMBERED_PORTS);
     Vec::take(&mut from).filter(|_| from.is_at_end())
 }
 
@@ -192,11 +192,14 @@ mod tests {
             (Some(7), Some(5), None)
         );
         // Old ones go, and what is used stays.
-        for namespace in 100..100 + MOST as u64 - 1 {
+        for namespace in 100..100 + MAX_REMEMBERED_PORTS as u64 - 1 {
             add_to(&path, uid, 7, &[("ubi_lo".into(), counters(1))]);
             add_to(&path, uid, namespace, &[("ubi_lo".into(), counters(1))]);
         }
-        assert_eq!((sum(&path, 7, "ubi_lo"), sum(&path, 8, "ubi_lo")), (Some(7 + MOST as u64 - 1), None));
+        assert_eq!(
+            (sum(&path, 7, "ubi_lo"), sum(&path, 8, "ubi_lo")),
+            (Some(7 + MAX_REMEMBERED_PORTS as u64 - 1), None)
+        );
         // Another user's, a link, and nonsense.
         assert!(open(&path, uid + 1, false).is_none());
         let link = directory.join("link");
@@ -218,7 +221,7 @@ mod tests {
     fn a_user_has_one_file() {
         assert_eq!(user_of("ubiverbs-counters-2002"), Some(2002));
         for name in ["+2002", "0002002", " 2002", "2002 ", "-0", "", "4294967296", "2002/"] {
-            assert_eq!(user_of(&format!("{PREFIX}{name}")), None, "{name}");
+            assert_eq!(user_of(&format!("{FILE_NAME_PREFIX}{name}")), None, "{name}");
         }
         assert_eq!(user_of("2002"), None);
     }

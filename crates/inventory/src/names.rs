@@ -6,7 +6,7 @@ use transport::Counters;
 /// The files in `counters`: what InfiniBand's port counters are (volume 1, 16.1.3.5). Data is in units of four octets,
 /// from the IP header to the ICRC; waiting in microseconds.
 pub fn port(counters: &Counters) -> Vec<(&'static str, u64)> {
-    let Counters { traffic, incidents } = counters;
+    let Counters { traffic, incidents, .. } = counters;
     let (sent_groups, received_groups) = (incidents.multicast_sent_packets, incidents.multicast_received_packets);
     vec![
         ("VL15_dropped", 0),
@@ -33,9 +33,24 @@ pub fn port(counters: &Counters) -> Vec<(&'static str, u64)> {
     ]
 }
 
-/// The files in `hw_counters`: those of kernel Soft-RoCE in its order, then those of mlx5 that are counted here.
+/// The files in `hw_counters`: what queue pairs count, and why the NIC's engine woke.
 pub fn hardware(counters: &Counters) -> Vec<(&'static str, u64)> {
-    let Counters { traffic, incidents } = counters;
+    let wakes = &counters.engine_wakes;
+    let mut all = queue_pair(counters);
+    all.extend([
+        ("engine_wakes_doorbell", wakes.doorbell),
+        ("engine_wakes_socket", wakes.socket),
+        ("engine_wakes_bell", wakes.bell),
+        ("engine_wakes_interface", wakes.interface),
+        ("engine_wakes_link", wakes.link),
+        ("engine_wakes_timeout", wakes.timeout),
+    ]);
+    all
+}
+
+/// What queue pairs count: the names of kernel Soft-RoCE in its order, then those of mlx5 that have a meaning here.
+pub fn queue_pair(counters: &Counters) -> Vec<(&'static str, u64)> {
+    let Counters { traffic, incidents, .. } = counters;
     vec![
         ("sent_pkts", traffic.sent_packets),
         ("rcvd_pkts", traffic.received_packets),

@@ -8,7 +8,7 @@ use transport::Counters;
 use wire::Key;
 
 /// How every report begins: a word, and the version of what follows.
-const BEGINNING: [u8; 8] = *b"UbiRep\x02\0";
+const BEGINNING: [u8; 8] = *b"UbiRep\x03\0";
 
 records! {
     /// What a process has counted on the port of a device.
@@ -215,6 +215,7 @@ mod tests {
         counters.traffic.sent_octets = u64::MAX;
         counters.incidents.atomic_requests = 7;
         let queue_pair = QueuePair { number: 0x12_3456, link: "UDP".into(), counters, ..QueuePair::default() };
+        counters.engine_wakes.timeout = 8;
         let id = ConnectionId {
             source: Some("127.0.0.1:7".parse().unwrap()),
             destination: Some("[fe80::1]:9".parse().unwrap()),

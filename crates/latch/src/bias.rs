@@ -8,9 +8,9 @@
 use crate::sync::{AtomicU32, AtomicUsize, Ordering, heavy_fence, light_fence, pause};
 
 /// No thread has the right.
-const NOBODY: usize = 0;
+const NO_OWNER: usize = 0;
 /// It is being taken from its owner. No thread is called that.
-const LEAVING: usize = 1;
+const LEAVING_OWNER: usize = 1;
 
 /// The thread that has the right, and whether it is in use. Threads are called by numbers above 1; 0, at first, is in
 /// all of them.
@@ -73,7 +73,7 @@ impl Bias {
     pub fn admit(&self, me: usize) {
         light_fence();
         let owner = self.owner.load(Ordering::Acquire);
-        if owner != NOBODY && owner != me {
+        if owner != NO_OWNER && owner != me {
             self.revoke(me);
         }
     }
@@ -82,11 +82,11 @@ impl Bias {
     fn revoke(&self, me: usize) {
         for times in 0.. {
             let owner = self.owner.load(Ordering::Acquire);
-            if owner == NOBODY || owner == me {
+            if owner == NO_OWNER || owner == me {
                 return;
             }
-            if owner != LEAVING
-                && self.owner.compare_exchange(owner, LEAVING, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+            if owner != LEAVING_OWNER
+                && self.owner.compare_exchange(owner, LEAVING_OWNER, Ordering::SeqCst, Ordering::Relaxed).is_ok()
             {
                 // Either the owner sees now that it is no longer, or it is seen to be inside.
                 heavy_fence();
@@ -96,7 +96,7 @@ impl Bias {
                     }
                     pause(times);
                 }
-                self.owner.store(NOBODY, Ordering::Release);
+                self.owner.store(NO_OWNER, Ordering::Release);
                 return;
             }
             pause(times);
@@ -105,7 +105,7 @@ impl Bias {
 
     /// Gives this thread the right, if no thread has it and none holds a lock.
     pub fn grant(&self, me: usize, others_hold: impl FnOnce() -> bool) -> bool {
-        if self.owner.compare_exchange(NOBODY, me, Ordering::SeqCst, Ordering::Relaxed).is_err() {
+        if self.owner.compare_exchange(NO_OWNER, me, Ordering::SeqCst, Ordering::Relaxed).is_err() {
             return false;
         }
         // A thread that is about to hold a lock is seen by `others_hold`, or sees that this thread has the right.
@@ -114,13 +114,13 @@ impl Bias {
             return true;
         }
         // It may have been taken away already.
-        let _ = self.owner.compare_exchange(me, NOBODY, Ordering::SeqCst, Ordering::Relaxed);
+        let _ = self.owner.compare_exchange(me, NO_OWNER, Ordering::SeqCst, Ordering::Relaxed);
         false
     }
 
     /// No thread has it, in a process that has just been forked: the parent's threads are not there.
     pub fn forget(&self) {
-        self.owner.store(NOBODY, Ordering::Relaxed);
+        self.owner.store(NO_OWNER, Ordering::Relaxed);
         self.inside.store(0, Ordering::Relaxed);
         self.held.store(0, Ordering::Relaxed);
     }

@@ -20,28 +20,28 @@ mod sync;
 mod threads;
 
 pub use mutex::{Guard, Mutex};
-pub use order::{Held, Rank};
+pub use order::{HeldLock, Rank};
 pub use per_process::{PerProcess, generation};
 pub use rwlock::{ReadGuard, RwLock, WriteGuard};
 
 use bias::Bias;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 
-static BIAS: Bias = Bias { owner: AtomicUsize::new(0), inside: AtomicUsize::new(0), held: AtomicU32::new(0) };
+static PROCESS_BIAS: Bias = Bias { owner: AtomicUsize::new(0), inside: AtomicUsize::new(0), held: AtomicU32::new(0) };
 
 /// How often in a row one thread must ask before it gets the right.
-const ENOUGH: u32 = 256;
+const ASKS_BEFORE_RIGHT: u32 = 256;
 
 /// How often the asking thread may be another than the last before no thread gets it any more.
-const MANY: u32 = 1000;
+const MAX_THREAD_CHANGES: u32 = 1000;
 
 /// No thread gets the right: several threads want it, or the system lacks what it takes.
-static SHUT: AtomicBool = AtomicBool::new(false);
+static BIAS_SHUT: AtomicBool = AtomicBool::new(false);
 /// The thread that asked last, and how often in a row. These, and the next, are written without care: a count that is
 /// lost does no harm.
-static LAST: AtomicUsize = AtomicUsize::new(0);
-static ASKED: AtomicU32 = AtomicU32::new(0);
-static CHANGES: AtomicU32 = AtomicU32::new(0);
+static LAST_THREAD: AtomicUsize = AtomicUsize::new(0);
+static ASKED_IN_ROW: AtomicU32 = AtomicU32::new(0);
+static THREAD_CHANGES: AtomicU32 = AtomicU32::new(0);
 
 /// The use of the right to all locks, or nothing, until it is dropped.
 #[derive(Debug)]
@@ -56,46 +56,46 @@ pub struct Alone {
 #[inline]
 pub fn alone() -> Alone {
     let me = token();
-    Alone { uses: me != 0 && (BIAS.enter(me) || ask(me)), _thread: std::marker::PhantomData }
+    Alone { uses: me != 0 && (PROCESS_BIAS.enter(me) || ask(me)), _thread: std::marker::PhantomData }
 }
 
 impl Drop for Alone {
     #[inline]
     fn drop(&mut self) {
         if self.uses {
-            BIAS.leave();
+            PROCESS_BIAS.leave();
         }
     }
 }
 
 /// Gives this thread the right, if it has asked often enough.
 fn ask(me: usize) -> bool {
-    if SHUT.load(Ordering::Relaxed) || BIAS.is_inside(me) {
+    if BIAS_SHUT.load(Ordering::Relaxed) || PROCESS_BIAS.is_inside(me) {
         return false;
     }
-    if LAST.load(Ordering::Relaxed) != me {
-        LAST.store(me, Ordering::Relaxed);
-        ASKED.store(0, Ordering::Relaxed);
-        let changes = CHANGES.load(Ordering::Relaxed) + 1;
-        CHANGES.store(changes, Ordering::Relaxed);
-        if changes > MANY {
-            SHUT.store(true, Ordering::Relaxed);
+    if LAST_THREAD.load(Ordering::Relaxed) != me {
+        LAST_THREAD.store(me, Ordering::Relaxed);
+        ASKED_IN_ROW.store(0, Ordering::Relaxed);
+        let changes = THREAD_CHANGES.load(Ordering::Relaxed) + 1;
+        THREAD_CHANGES.store(changes, Ordering::Relaxed);
+        if changes > MAX_THREAD_CHANGES {
+            BIAS_SHUT.store(true, Ordering::Relaxed);
         }
         return false;
     }
-    let asked = ASKED.load(Ordering::Relaxed) + 1;
-    ASKED.store(asked, Ordering::Relaxed);
-    asked >= ENOUGH && earn(me)
+    let asked = ASKED_IN_ROW.load(Ordering::Relaxed) + 1;
+    ASKED_IN_ROW.store(asked, Ordering::Relaxed);
+    asked >= ASKS_BEFORE_RIGHT && earn(me)
 }
 
 #[cold]
 fn earn(me: usize) -> bool {
-    ASKED.store(0, Ordering::Relaxed);
+    ASKED_IN_ROW.store(0, Ordering::Relaxed);
     if !is_possible() {
-        SHUT.store(true, Ordering::Relaxed);
+        BIAS_SHUT.store(true, Ordering::Relaxed);
         return false;
     }
-    BIAS.grant(me, || threads::hold() || SHUT.load(Ordering::SeqCst)) && BIAS.enter(me)
+    PROCESS_BIAS.grant(me, || threads::hold() || BIAS_SHUT.load(Ordering::SeqCst)) && PROCESS_BIAS.enter(me)
 }
 
 /// Whether the system can put fences into the way of threads. It must be asked once before it does.
@@ -114,8 +114,8 @@ fn is_possible() -> bool {
 /// threads look at without a lock.
 pub fn nobody_else() {
     let me = token();
-    if !BIAS.is_inside(me) {
-        BIAS.admit(me);
+    if !PROCESS_BIAS.is_inside(me) {
+        PROCESS_BIAS.admit(me);
     }
 }
 
@@ -123,24 +123,24 @@ pub fn nobody_else() {
 #[inline]
 pub fn is_alone() -> bool {
     let me = token();
-    me != 0 && BIAS.is_inside(me)
+    me != 0 && PROCESS_BIAS.is_inside(me)
 }
 
 /// Whether several threads have asked for the right by turns, so often that none gets it.
 #[inline]
 pub fn is_crowded() -> bool {
-    CHANGES.load(Ordering::Relaxed) > MANY
+    THREAD_CHANGES.load(Ordering::Relaxed) > MAX_THREAD_CHANGES
 }
 
-/// A number below [`STRIPES`] that is the same for a thread each time it asks, and mostly another for another thread:
+/// A number below [`STRIPE_COUNT`] that is the same for a thread each time it asks, and mostly another for another thread:
 /// for what threads count or look at, each for itself.
 #[inline]
 pub fn stripe() -> usize {
-    (token() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize >> (usize::BITS - STRIPES.trailing_zeros())
+    (token() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize >> (usize::BITS - STRIPE_COUNT.trailing_zeros())
 }
 
 /// How many stripes there are.
-pub const STRIPES: usize = 8;
+pub const STRIPE_COUNT: usize = 8;
 
 /// A value on cache lines of its own.
 #[derive(Debug, Default)]
@@ -155,16 +155,16 @@ pub fn this_thread() -> usize {
 
 /// Lets no thread have the right from now on. Not to be called by the thread that uses it.
 pub fn shut() {
-    SHUT.store(true, Ordering::SeqCst);
+    BIAS_SHUT.store(true, Ordering::SeqCst);
     // Takes it from any thread that has it, this one as well.
-    BIAS.admit(usize::MAX);
+    PROCESS_BIAS.admit(usize::MAX);
 }
 
 /// Begins a new [generation], and forgets which thread had the right and which held locks, in a process that has just
 /// been forked. Async-signal-safe.
 pub fn forget_in_child() {
     per_process::begin_generation();
-    BIAS.forget();
+    PROCESS_BIAS.forget();
     threads::forget();
 }
 

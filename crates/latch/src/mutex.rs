@@ -1,24 +1,24 @@
 //! A lock for one.
 
-use crate::order::{Held, Place, Rank};
-use crate::{BIAS, threads, token};
+use crate::order::{HeldLock, LockRank, Rank};
+use crate::{PROCESS_BIAS, threads, token};
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-const FREE: u32 = 0;
-const HELD: u32 = 1;
+const STATE_FREE: u32 = 0;
+const STATE_HELD: u32 = 1;
 /// Held, and a thread sleeps until it is not.
-const AWAITED: u32 = 2;
+const STATE_AWAITED: u32 = 2;
 
 /// How often to look before going to sleep.
-const SPINS: u32 = 100;
+const SPINS_BEFORE_SLEEP: u32 = 100;
 
 /// A lock around a value. A panic while it is held leaves it as any other end does.
 pub struct Mutex<T: ?Sized> {
     word: AtomicU32,
-    place: Place,
+    place: LockRank,
     value: UnsafeCell<T>,
 }
 
@@ -32,7 +32,7 @@ pub struct Guard<'a, T: ?Sized> {
     mutex: &'a Mutex<T>,
     /// Held by the right to all locks, which needs no more than a mark.
     by_right: bool,
-    _held: Held,
+    _held: HeldLock,
 }
 
 // SAFETY: shows a value and nothing else.
@@ -41,7 +41,7 @@ unsafe impl<T: ?Sized + Sync> Sync for Guard<'_, T> {}
 impl<T> Mutex<T> {
     /// A lock around a value.
     pub const fn new(rank: Rank, value: T) -> Mutex<T> {
-        Mutex { word: AtomicU32::new(FREE), place: Place::new(rank), value: UnsafeCell::new(value) }
+        Mutex { word: AtomicU32::new(STATE_FREE), place: LockRank::new(rank), value: UnsafeCell::new(value) }
     }
 }
 
@@ -51,7 +51,7 @@ impl<T: ?Sized> Mutex<T> {
     pub fn lock(&self) -> Guard<'_, T> {
         let held = self.place.wait();
         let me = token();
-        if BIAS.is_inside(me) && me != 0 {
+        if PROCESS_BIAS.is_inside(me) && me != 0 {
             assert!(self.mark(), "a lock is taken twice");
             return self.guard(true, held);
         }
@@ -62,11 +62,11 @@ impl<T: ?Sized> Mutex<T> {
     #[inline]
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
         let me = token();
-        if BIAS.is_inside(me) && me != 0 {
+        if PROCESS_BIAS.is_inside(me) && me != 0 {
             return self.mark().then(|| self.guard(true, self.place.tried()));
         }
-        threads::begin(&BIAS, me);
-        let taken = self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        threads::begin(&PROCESS_BIAS, me);
+        let taken = self.word.compare_exchange(STATE_FREE, STATE_HELD, Ordering::Acquire, Ordering::Relaxed).is_ok();
         if !taken {
             threads::end();
         }
@@ -78,25 +78,25 @@ impl<T: ?Sized> Mutex<T> {
         self.value.get_mut()
     }
 
-    fn guard(&self, by_right: bool, held: Held) -> Guard<'_, T> {
+    fn guard(&self, by_right: bool, held: HeldLock) -> Guard<'_, T> {
         Guard { mutex: self, by_right, _held: held }
     }
 
     /// Takes it by right, unless this thread has it already.
     #[inline]
     fn mark(&self) -> bool {
-        let free = self.word.load(Ordering::Relaxed) == FREE;
+        let free = self.word.load(Ordering::Relaxed) == STATE_FREE;
         if free {
-            self.word.store(HELD, Ordering::Relaxed);
-            BIAS.hold();
+            self.word.store(STATE_HELD, Ordering::Relaxed);
+            PROCESS_BIAS.hold();
         }
         free
     }
 
     #[inline]
-    fn wait(&self, me: usize, held: Held) -> Guard<'_, T> {
-        threads::begin(&BIAS, me);
-        if self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_err() {
+    fn wait(&self, me: usize, held: HeldLock) -> Guard<'_, T> {
+        threads::begin(&PROCESS_BIAS, me);
+        if self.word.compare_exchange(STATE_FREE, STATE_HELD, Ordering::Acquire, Ordering::Relaxed).is_err() {
             self.sleep();
         }
         self.guard(false, held)
@@ -104,22 +104,22 @@ impl<T: ?Sized> Mutex<T> {
 
     #[cold]
     fn sleep(&self) {
-        for _ in 0..SPINS {
-            if self.word.load(Ordering::Relaxed) == FREE
-                && self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        for _ in 0..SPINS_BEFORE_SLEEP {
+            if self.word.load(Ordering::Relaxed) == STATE_FREE
+                && self.word.compare_exchange(STATE_FREE, STATE_HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
             {
                 return;
             }
             std::hint::spin_loop();
         }
-        while self.word.swap(AWAITED, Ordering::Acquire) != FREE {
-            futex(&self.word, libc::FUTEX_WAIT, AWAITED);
+        while self.word.swap(STATE_AWAITED, Ordering::Acquire) != STATE_FREE {
+            futex(&self.word, libc::FUTEX_WAIT, STATE_AWAITED);
         }
     }
 
     #[inline]
     fn unlock(&self) {
-        if self.word.swap(FREE, Ordering::Release) == AWAITED {
+        if self.word.swap(STATE_FREE, Ordering::Release) == STATE_AWAITED {
             futex(&self.word, libc::FUTEX_WAKE, 1);
         }
         threads::end();
@@ -138,8 +138,8 @@ impl<T: ?Sized> Drop for Guard<'_, T> {
     fn drop(&mut self) {
         match self.by_right {
             true => {
-                self.mutex.word.store(FREE, Ordering::Release);
-                BIAS.let_go();
+                self.mutex.word.store(STATE_FREE, Ordering::Release);
+                PROCESS_BIAS.let_go();
             }
             false => self.mutex.unlock(),
         }

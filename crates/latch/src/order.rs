@@ -155,25 +155,25 @@ impl Rank {
 
 /// How many ranks there are.
 #[cfg(debug_assertions)]
-const RANKS: usize = Rank::TraceQueue as usize + 1;
+const RANK_COUNT: usize = Rank::TraceQueue as usize + 1;
 
 #[cfg(debug_assertions)]
 thread_local! {
     /// How many locks of each rank this thread holds. It has no destructor, so that a thread that ends may still take
     /// locks.
-    static HELD: std::cell::Cell<[u8; RANKS]> = const { std::cell::Cell::new([0; RANKS]) };
+    static HELD: std::cell::Cell<[u8; RANK_COUNT]> = const { std::cell::Cell::new([0; RANK_COUNT]) };
 }
 
 /// The rank of a lock, in debug builds.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct LockRank {
     #[cfg(debug_assertions)]
     rank: Rank,
 }
 
-impl Place {
-    pub(crate) const fn new(_rank: Rank) -> Place {
-        Place {
+impl LockRank {
+    pub(crate) const fn new(_rank: Rank) -> LockRank {
+        LockRank {
             #[cfg(debug_assertions)]
             rank: _rank,
         }
@@ -181,7 +181,7 @@ impl Place {
 
     /// This thread is about to wait for the lock.
     #[inline]
-    pub(crate) fn wait(self) -> Held {
+    pub(crate) fn wait(self) -> HeldLock {
         #[cfg(debug_assertions)]
         check(self.rank);
         self.tried()
@@ -189,32 +189,32 @@ impl Place {
 
     /// This thread has got the lock without waiting.
     #[inline]
-    pub(crate) fn tried(self) -> Held {
+    pub(crate) fn tried(self) -> HeldLock {
         #[cfg(debug_assertions)]
         count(self.rank, 1);
-        Held { _place: self, _thread: PhantomData }
+        HeldLock { _place: self, _thread: PhantomData }
     }
 }
 
 /// A lock that this thread holds, as far as the order is concerned.
 #[derive(Debug)]
 #[must_use]
-pub struct Held {
-    _place: Place,
+pub struct HeldLock {
+    _place: LockRank,
     /// It belongs to its thread.
     _thread: PhantomData<*const ()>,
 }
 
-impl Held {
+impl HeldLock {
     /// This thread is about to wait for something that others hold like a lock of that rank.
     #[inline]
-    pub fn wait(rank: Rank) -> Held {
-        Place::new(rank).wait()
+    pub fn wait(rank: Rank) -> HeldLock {
+        LockRank::new(rank).wait()
     }
 }
 
 #[cfg(debug_assertions)]
-impl Drop for Held {
+impl Drop for HeldLock {
     fn drop(&mut self) {
         count(self._place.rank, -1);
     }

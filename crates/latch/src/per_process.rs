@@ -5,28 +5,28 @@
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
-static GENERATION: AtomicU32 = AtomicU32::new(0);
+static FORK_GENERATION: AtomicU32 = AtomicU32::new(0);
 
 /// The number of this process among its forefathers. What was made under another number belongs to one of these.
 #[inline]
 pub fn generation() -> u32 {
-    GENERATION.load(Ordering::Relaxed)
+    FORK_GENERATION.load(Ordering::Relaxed)
 }
 
 /// This process has just been forked.
 pub(crate) fn begin_generation() {
-    GENERATION.store(generation().wrapping_add(1), Ordering::Relaxed);
+    FORK_GENERATION.store(generation().wrapping_add(1), Ordering::Relaxed);
 }
 
 /// A value of which every process has its own, made when it is first asked for. Threads that ask at the same time may
 /// make several, of which one stays: so no thread waits for another, which a fork might have taken away.
 #[derive(Debug)]
 pub struct PerProcess<T: 'static> {
-    place: AtomicPtr<Place<T>>,
+    place: AtomicPtr<ProcessValue<T>>,
 }
 
 #[derive(Debug)]
-struct Place<T> {
+struct ProcessValue<T> {
     generation: u32,
     value: T,
 }
@@ -56,7 +56,7 @@ impl<T: Send + Sync> PerProcess<T> {
 
     #[cold]
     fn make(&'static self, value: T) -> &'static T {
-        let made = Box::into_raw(Box::new(Place { generation: generation(), value }));
+        let made = Box::into_raw(Box::new(ProcessValue { generation: generation(), value }));
         loop {
             let found = self.place.load(Ordering::Acquire);
             if let Some(value) = self.get() {

@@ -1,7 +1,7 @@
 //! Ordinary locks with a [rank](crate::Rank), for what is not on the way of a message. A panic while one is held leaves
 //! it as any other end does.
 
-use crate::order::{Held, Place, Rank};
+use crate::order::{HeldLock, LockRank, Rank};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::{MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard, TryLockError};
@@ -11,14 +11,14 @@ use std::sync::{MutexGuard, PoisonError, RwLockReadGuard, RwLockWriteGuard, TryL
 pub struct Guard<G> {
     // Let go of in this order.
     guard: G,
-    _held: Held,
+    _held: HeldLock,
 }
 
 impl<G> Guard<G> {
     /// Takes a lock of another kind, which has that rank.
     #[inline]
     pub fn new(rank: Rank, take: impl FnOnce() -> G) -> Guard<G> {
-        let held = Held::wait(rank);
+        let held = HeldLock::wait(rank);
         Guard { guard: take(), _held: held }
     }
 }
@@ -41,14 +41,14 @@ impl<G: DerefMut> DerefMut for Guard<G> {
 
 /// A lock for one.
 pub struct Mutex<T> {
-    place: Place,
+    place: LockRank,
     lock: std::sync::Mutex<T>,
 }
 
 impl<T> Mutex<T> {
     /// A lock around a value.
     pub const fn new(rank: Rank, value: T) -> Mutex<T> {
-        Mutex { place: Place::new(rank), lock: std::sync::Mutex::new(value) }
+        Mutex { place: LockRank::new(rank), lock: std::sync::Mutex::new(value) }
     }
 
     /// Takes it, when it is free.
@@ -78,14 +78,14 @@ impl<T> fmt::Debug for Mutex<T> {
 
 /// A lock for many readers or one writer.
 pub struct RwLock<T> {
-    place: Place,
+    place: LockRank,
     lock: std::sync::RwLock<T>,
 }
 
 impl<T> RwLock<T> {
     /// A lock around a value.
     pub const fn new(rank: Rank, value: T) -> RwLock<T> {
-        RwLock { place: Place::new(rank), lock: std::sync::RwLock::new(value) }
+        RwLock { place: LockRank::new(rank), lock: std::sync::RwLock::new(value) }
     }
 
     /// Takes it to read, when no thread holds it to write.

@@ -1,7 +1,7 @@
 //! A lock for many readers, or one writer.
 
-use crate::order::{Held, Place, Rank};
-use crate::{Alone, BIAS, threads, token};
+use crate::order::{HeldLock, LockRank, Rank};
+use crate::{Alone, PROCESS_BIAS, threads, token};
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard};
 
 /// A writer, among the marks of the thread that has the right to all locks.
-const CHANGES: u32 = 1 << 31;
+const WRITER_MARK: u32 = 1 << 31;
 
 /// A lock around a value. A panic while it is held leaves it as any other end does.
 pub struct RwLock<T> {
     lock: std::sync::RwLock<()>,
     /// How it is held by right. Written by the thread that has it.
     marks: AtomicU32,
-    place: Place,
+    place: LockRank,
     value: UnsafeCell<T>,
 }
 
@@ -31,7 +31,7 @@ pub struct ReadGuard<'a, T> {
     of: &'a RwLock<T>,
     /// None if it is held by right.
     lock: Option<RwLockReadGuard<'a, ()>>,
-    _held: Held,
+    _held: HeldLock,
 }
 
 /// A value that no other thread reads.
@@ -39,14 +39,14 @@ pub struct ReadGuard<'a, T> {
 pub struct WriteGuard<'a, T> {
     of: &'a RwLock<T>,
     lock: Option<RwLockWriteGuard<'a, ()>>,
-    _held: Held,
+    _held: HeldLock,
 }
 
 impl<T> RwLock<T> {
     /// A lock around a value.
     pub const fn new(rank: Rank, value: T) -> RwLock<T> {
         let (lock, marks) = (std::sync::RwLock::new(()), AtomicU32::new(0));
-        RwLock { lock, marks, place: Place::new(rank), value: UnsafeCell::new(value) }
+        RwLock { lock, marks, place: LockRank::new(rank), value: UnsafeCell::new(value) }
     }
 
     /// Takes it to read, when no thread changes it.
@@ -54,16 +54,16 @@ impl<T> RwLock<T> {
     pub fn read(&self) -> ReadGuard<'_, T> {
         let held = self.place.wait();
         let me = token();
-        let lock = match BIAS.is_inside(me) && me != 0 {
+        let lock = match PROCESS_BIAS.is_inside(me) && me != 0 {
             true => {
                 let marks = self.marks.load(Ordering::Relaxed);
-                assert!(marks < CHANGES, "a lock is taken twice");
+                assert!(marks < WRITER_MARK, "a lock is taken twice");
                 self.marks.store(marks + 1, Ordering::Relaxed);
-                BIAS.hold();
+                PROCESS_BIAS.hold();
                 None
             }
             false => {
-                threads::begin(&BIAS, me);
+                threads::begin(&PROCESS_BIAS, me);
                 Some(self.lock.read().unwrap_or_else(PoisonError::into_inner))
             }
         };
@@ -75,7 +75,7 @@ impl<T> RwLock<T> {
     #[inline]
     pub fn look<R>(&self, alone: &Alone, look: impl FnOnce(&T) -> R) -> Option<R> {
         let marks = self.marks.load(Ordering::Relaxed);
-        if !alone.uses || marks >= CHANGES {
+        if !alone.uses || marks >= WRITER_MARK {
             return None;
         }
         self.marks.store(marks + 1, Ordering::Relaxed);
@@ -90,16 +90,16 @@ impl<T> RwLock<T> {
     pub fn write(&self) -> WriteGuard<'_, T> {
         let held = self.place.wait();
         let me = token();
-        let lock = match BIAS.is_inside(me) && me != 0 {
+        let lock = match PROCESS_BIAS.is_inside(me) && me != 0 {
             true => {
                 let free = self.marks.load(Ordering::Relaxed) == 0 && self.lock.try_write().is_ok();
                 assert!(free, "a lock is taken twice");
-                self.marks.store(CHANGES, Ordering::Relaxed);
-                BIAS.hold();
+                self.marks.store(WRITER_MARK, Ordering::Relaxed);
+                PROCESS_BIAS.hold();
                 None
             }
             false => {
-                threads::begin(&BIAS, me);
+                threads::begin(&PROCESS_BIAS, me);
                 Some(self.lock.write().unwrap_or_else(PoisonError::into_inner))
             }
         };
@@ -109,7 +109,7 @@ impl<T> RwLock<T> {
     #[inline]
     fn unmark(&self, marks: u32) {
         self.marks.store(marks, Ordering::Release);
-        BIAS.let_go();
+        PROCESS_BIAS.let_go();
     }
 }
 

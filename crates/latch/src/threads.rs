@@ -17,15 +17,15 @@ struct Thread {
 // SAFETY: atomics, and a pointer to what is never freed.
 unsafe impl Sync for Thread {}
 
-static FIRST: AtomicPtr<Thread> = AtomicPtr::new(null_mut());
+static FIRST_THREAD: AtomicPtr<Thread> = AtomicPtr::new(null_mut());
 
 /// For threads that have none of their own any more, because they are ending.
-static ENDING: AtomicU32 = AtomicU32::new(0);
+static ENDING_THREADS: AtomicU32 = AtomicU32::new(0);
 
 /// The place of a thread in the list, for as long as the thread runs.
-struct Place(&'static Thread);
+struct ThreadPlace(&'static Thread);
 
-impl Drop for Place {
+impl Drop for ThreadPlace {
     fn drop(&mut self) {
         // One that ends and holds a lock all the same keeps its place.
         if self.0.holding.load(Ordering::Relaxed) == 0 {
@@ -35,12 +35,12 @@ impl Drop for Place {
 }
 
 thread_local! {
-    static PLACE: Place = Place(Thread::find());
+    static PLACE: ThreadPlace = ThreadPlace(Thread::find());
 }
 
 fn all() -> impl Iterator<Item = &'static Thread> {
     // SAFETY: null, or a leaked box.
-    let mut next = unsafe { FIRST.load(Ordering::Acquire).as_ref() };
+    let mut next = unsafe { FIRST_THREAD.load(Ordering::Acquire).as_ref() };
     std::iter::from_fn(move || {
         let thread = next?;
         // SAFETY: as above.
@@ -57,9 +57,9 @@ impl Thread {
         if let Some(thread) = all().find(free) {
             return thread;
         }
-        let mut first = FIRST.load(Ordering::Acquire);
+        let mut first = FIRST_THREAD.load(Ordering::Acquire);
         let new = Box::leak(Box::new(Thread { holding: AtomicU32::new(0), taken: AtomicBool::new(true), next: first }));
-        while let Err(other) = FIRST.compare_exchange(first, new, Ordering::AcqRel, Ordering::Acquire) {
+        while let Err(other) = FIRST_THREAD.compare_exchange(first, new, Ordering::AcqRel, Ordering::Acquire) {
             first = other;
             new.next = first;
         }
@@ -75,7 +75,7 @@ pub(crate) fn begin(bias: &Bias, me: usize) {
         holding.store(holding.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     });
     if counted.is_err() {
-        ENDING.fetch_add(1, Ordering::SeqCst);
+        ENDING_THREADS.fetch_add(1, Ordering::SeqCst);
     }
     bias.admit(me);
 }
@@ -88,17 +88,17 @@ pub(crate) fn end() {
         holding.store(holding.load(Ordering::Relaxed).saturating_sub(1), Ordering::Release);
     });
     if counted.is_err() {
-        let _ = ENDING.fetch_update(Ordering::Release, Ordering::Relaxed, |count| count.checked_sub(1));
+        let _ = ENDING_THREADS.fetch_update(Ordering::Release, Ordering::Relaxed, |count| count.checked_sub(1));
     }
 }
 
 /// Whether any thread holds a lock.
 pub(crate) fn hold() -> bool {
-    all().any(|thread| thread.holding.load(Ordering::Acquire) > 0) || ENDING.load(Ordering::Acquire) > 0
+    all().any(|thread| thread.holding.load(Ordering::Acquire) > 0) || ENDING_THREADS.load(Ordering::Acquire) > 0
 }
 
 /// No thread holds any, in a process that has just been forked.
 pub(crate) fn forget() {
     all().for_each(|thread| thread.holding.store(0, Ordering::Relaxed));
-    ENDING.store(0, Ordering::Relaxed);
+    ENDING_THREADS.store(0, Ordering::Relaxed);
 }

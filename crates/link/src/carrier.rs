@@ -42,7 +42,7 @@ pub trait Link: Send + Sync + Debug {
     /// Puts a train on its way.
     fn send(&self, to: &Destination, train: &mut Train<'_>) -> Result<(), SendError>;
 
-    /// Gives what has arrived to `take`. Answers whether there was anything: then there may be more.
+    /// Gives what has arrived to `take`. Returns whether there was anything: then there may be more.
     fn receive(&self, take: &mut dyn FnMut(&Arrived<'_>)) -> bool;
 
     /// Whether there is nothing to receive, at a glance: a thread that polls asks this each time. What other threads

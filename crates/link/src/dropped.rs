@@ -5,7 +5,7 @@ use trace::DropReason;
 use wire::Headers;
 
 /// More than this is not kept: a driver asks after every call, and none brings as much.
-const MOST: usize = 4096;
+const MAX_KEPT_DROPS: usize = 4096;
 
 /// A packet, or another message between processes, that went no further.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,7 +28,7 @@ impl Drops {
 
     #[cold]
     pub fn add(&mut self, headers: Option<Headers>, reason: DropReason) {
-        if self.0.len() < MOST {
+        if self.0.len() < MAX_KEPT_DROPS {
             self.0.push(Dropped { headers, reason });
         }
     }
@@ -44,14 +44,14 @@ impl Drops {
     /// Adds so many packets that were dropped for this reason, and of which nothing else is known.
     #[cold]
     pub fn add_some(&mut self, count: u64, reason: DropReason) {
-        for _ in 0..count.min(MOST as u64) {
+        for _ in 0..count.min(MAX_KEPT_DROPS as u64) {
             self.add(None, reason);
         }
     }
 
     #[cold]
     pub fn append(&mut self, more: Vec<Dropped>) {
-        self.0.extend(more.into_iter().take(MOST.saturating_sub(self.0.len())));
+        self.0.extend(more.into_iter().take(MAX_KEPT_DROPS.saturating_sub(self.0.len())));
     }
 
     #[cold]

@@ -12,9 +12,9 @@ use wire::Headers;
 
 /// Buffers that wait to be used again: more than this are given back to the allocator. Short ones may be many more: so
 /// are the trains of work in batches.
-const SPARE: usize = 64;
+const MAX_SPARE_BUFFERS: usize = 64;
 const SHORT_SPARE: usize = 4096;
-const SHORT: usize = 256;
+const SHORT_BUFFER_BYTES: usize = 256;
 
 /// A queue of trains with an address of type `A` each.
 #[derive(Debug)]
@@ -83,7 +83,7 @@ impl<A> Queue<A> {
         filled
     }
 
-    /// Delivers everything, unless another thread does. Answers whether it delivered anything.
+    /// Delivers everything, unless another thread does. Returns whether it delivered anything.
     pub fn drain(&self, mut deliver: impl FnMut(A, &Headers, u32, &[u8])) -> bool {
         let mut any = false;
         loop {
@@ -100,7 +100,7 @@ impl<A> Queue<A> {
                 any = true;
                 deliver(train.address, &train.headers, train.count, &train.payload);
                 let mut inner = self.lock();
-                let most = if train.payload.capacity() <= SHORT { SHORT_SPARE } else { SPARE };
+                let most = if train.payload.capacity() <= SHORT_BUFFER_BYTES { SHORT_SPARE } else { MAX_SPARE_BUFFERS };
                 if inner.spare.len() < most {
                     inner.spare.push(train.payload);
                 }

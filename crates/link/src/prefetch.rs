@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 /// What comes at once.
-const LINE: usize = 64;
+const CACHE_LINE_BYTES: usize = 64;
 
 /// Begins to bring those bytes of an object, as far as it has so many. Where the processor cannot be asked, nothing
 /// happens.
@@ -14,7 +14,7 @@ pub fn prefetch<T>(object: &T, bytes: Range<usize>) {
     let mut at = bytes.start;
     while at < bytes.end.min(size_of::<T>()) {
         line(first.wrapping_add(at));
-        at += LINE;
+        at += CACHE_LINE_BYTES;
     }
 }
 

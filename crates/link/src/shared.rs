@@ -24,5 +24,7 @@ mod word;
 pub use doorbell::Doorbell;
 pub use exchange::{Change, Exchange};
 pub use link::{Inbound, Notes, Outbound, Reading, State};
-pub use ring::{Broken, Front, LARGE, LONGEST, NAME, Reader, SMALL, Unwritten, Writer};
+pub use ring::{
+    Broken, Front, LARGE_RING_BYTES, MAX_NAME_BYTES, MAX_PAYLOAD_BYTES, Reader, SMALL_RING_BYTES, Unwritten, Writer,
+};
 pub use word::Sleeper;

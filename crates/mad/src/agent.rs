@@ -62,8 +62,8 @@ impl Registration {
             return Err(Refusal::Rmpp);
         }
         if self.class != 0 {
-            if self.version >= class::VERSIONS
-                || self.class >= class::CLASSES && self.class != MadHeader::CLASS_SUBNET_DIRECTED
+            if self.version >= class::CLASS_VERSION_END
+                || self.class >= class::CLASS_NUMBER_END && self.class != MadHeader::CLASS_SUBNET_DIRECTED
             {
                 return Err(Refusal::Class);
             }

@@ -31,7 +31,7 @@ const EXTENDED_WIDTH: u16 = 1 << 9;
 const ALL_PORT_SELECT: u16 = 1 << 8;
 
 /// Where the attributes of performance management begin.
-const DATA: usize = 64;
+const ATTRIBUTE_OFFSET: usize = 64;
 
 /// The number that means all ports.
 const ALL_PORTS: u8 = 0xff;
@@ -66,7 +66,7 @@ fn performance(header: &MadHeader, answer: &mut [u8; MAD_LEN], counters: impl Fn
     if !is_ours || header.method != MadHeader::METHOD_GET {
         return None;
     }
-    let data = answer.get_mut(DATA..)?;
+    let data = answer.get_mut(ATTRIBUTE_OFFSET..)?;
     let mut writer = Fields { bytes: data, at: 0 };
     if header.attribute_id == MadHeader::ATTRIBUTE_CLASS_PORT_INFO {
         writer.clear();

@@ -7,10 +7,10 @@ use wire::mad::MadHeader;
 pub const RMPP_HEADER_END: usize = 36;
 
 /// The highest number of a class version, and one.
-pub const VERSIONS: u8 = 8;
+pub const CLASS_VERSION_END: u8 = 8;
 
 /// Numbers of classes end here, but for the one of directed routes.
-pub const CLASSES: u8 = 80;
+pub const CLASS_NUMBER_END: u8 = 80;
 
 /// Whether datagrams of the class carry their vendor's number.
 pub fn has_oui(class: u8) -> bool {

@@ -136,7 +136,7 @@ impl Manager {
         port
     }
 
-    /// Closes it. Answers the classes that no agent of this process has any more.
+    /// Closes it. Returns the classes that no agent of this process has any more.
     pub fn close(&mut self, port: PortId) -> Vec<Key> {
         let ids: Vec<u8> = self.ports.get(&port).map_or_else(Vec::new, |open| open.agents.keys().copied().collect());
         let left = ids.into_iter().filter_map(|id| self.unregister(port, id).ok().flatten()).collect();
@@ -171,7 +171,7 @@ impl Manager {
         Ok(free)
     }
 
-    /// Ends an agent, and what it has under way. Answers the class that no agent of this process has any more.
+    /// Ends an agent, and what it has under way. Returns the class that no agent of this process has any more.
     pub fn unregister(&mut self, port: PortId, id: u8) -> Result<Option<Key>, SendError> {
         let open = self.ports.get_mut(&port).ok_or(SendError::NoAgent)?;
         let agent = open.agents.remove(&id).ok_or(SendError::NoAgent)?;
@@ -328,7 +328,7 @@ impl Manager {
         let (agent, solicited) = if header.is_response() {
             (header.agent(), true)
         } else {
-            if header.class_version >= class::VERSIONS {
+            if header.class_version >= class::CLASS_VERSION_END {
                 return malformed;
             }
             let key = Key { interface, class, version: header.class_version, oui: class::oui(class, bytes) };

@@ -11,14 +11,14 @@ use wire::Gid;
 use wire::mad::{MAD_LEN, MadHeader};
 
 /// LIDs that are given out.
-const MOST: usize = 4096;
+const MAX_LIDS: usize = 4096;
 
 /// The attribute of a path, and the version of the class.
 const PATH_RECORD: u16 = 0x35;
 const CLASS_VERSION: u8 = 2;
 
 /// The bit of the component mask for the destination.
-const DESTINATION: u64 = 1 << 2;
+const DESTINATION_BIT: u64 = 1 << 2;
 
 /// The status of a question that says too little: of subnet administration, "invalid request".
 const INVALID_REQUEST: u16 = 2 << 8;
@@ -27,8 +27,8 @@ const NO_RESOURCES: u16 = 1 << 8;
 
 /// Where things are in a datagram of subnet administration.
 const ATTRIBUTE_OFFSET: usize = 44;
-const COMPONENTS: usize = 48;
-const RECORD: usize = 56;
+const COMPONENT_MASK_OFFSET: usize = 48;
+const RECORD_OFFSET: usize = 56;
 
 /// The addresses that have a LID.
 #[derive(Debug, Default)]
@@ -43,7 +43,7 @@ impl Lids {
     /// The LID of an address, which gets one if it has none; none if all are given out.
     pub fn lid(&mut self, gid: Gid) -> Option<u16> {
         let at = self.0.iter().position(|known| *known == gid).or_else(|| {
-            (self.0.len() < MOST).then(|| {
+            (self.0.len() < MAX_LIDS).then(|| {
                 self.0.push(gid);
                 self.0.len() - 1
             })
@@ -79,16 +79,16 @@ pub fn answer(lids: &mut Lids, bytes: &[u8; MAD_LEN]) -> Option<[u8; MAD_LEN]> {
     };
     let asks = header.method == MadHeader::METHOD_GET && header.attribute_id == PATH_RECORD;
     let status = match (asks, header.class_version) {
-        (true, CLASS_VERSION) if number(COMPONENTS)? & DESTINATION != 0 => {
-            let destination = meant(gid(RECORD + 8)?);
+        (true, CLASS_VERSION) if number(COMPONENT_MASK_OFFSET)? & DESTINATION_BIT != 0 => {
+            let destination = meant(gid(RECORD_OFFSET + 8)?);
             match lids.lid(destination) {
                 Some(_) if destination.is_zero() || destination.is_multicast() => INVALID_REQUEST,
                 Some(lid) => {
-                    put(RECORD + 8, &destination.octets());
-                    put(RECORD + 40, &lid.to_be_bytes());
+                    put(RECORD_OFFSET + 8, &destination.octets());
+                    put(RECORD_OFFSET + 40, &lid.to_be_bytes());
                     // No LID of our own; 64 hops; reversible, one path; the default partition; 4096 bytes and 100
                     // Gbit/s exactly, and no time of its own.
-                    put(RECORD + 42, &[0, 0, 0, 0, 0, 64, 0, 0x81, 0xff, 0xff, 0, 0, 0x85, 0x90, 0x80, 0]);
+                    put(RECORD_OFFSET + 42, &[0, 0, 0, 0, 0, 64, 0, 0x81, 0xff, 0xff, 0, 0, 0x85, 0x90, 0x80, 0]);
                     put(ATTRIBUTE_OFFSET, &8u16.to_be_bytes());
                     0
                 }

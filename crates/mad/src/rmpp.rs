@@ -7,21 +7,21 @@ use trace::Time;
 use wire::mad::{MAD_LEN, MadHeader};
 
 /// The longest message, in bytes: more than any table of a RoCE port.
-pub const LONGEST: usize = 1 << 20;
+pub const MAX_MESSAGE_BYTES: usize = 1 << 20;
 
 /// Segments that a sender may have under way before it hears from us.
-const WINDOW: u32 = 64;
+const WINDOW_SEGMENTS: u32 = 64;
 
 /// Bytes of a segment behind its RMPP header; the header of the class counts.
-const SEGMENT: usize = MAD_LEN - RMPP_HEADER_END;
+const SEGMENT_BYTES: usize = MAD_LEN - RMPP_HEADER_END;
 
 /// How long a message may be without a new segment.
 pub(crate) const PATIENCE_NANOS: u64 = 10_000_000_000;
 
-const VERSION: u8 = 1;
-const ACTIVE: u8 = 1;
-const FIRST: u8 = 2;
-const LAST: u8 = 4;
+const RMPP_VERSION: u8 = 1;
+const FLAG_ACTIVE: u8 = 1;
+const FLAG_FIRST: u8 = 2;
+const FLAG_LAST: u8 = 4;
 
 /// What a datagram of RMPP is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,7 +53,7 @@ pub struct RmppHeader {
 
 /// Whether the datagram is part of a segmented message. There must be a header.
 pub fn is_active(bytes: &[u8]) -> bool {
-    bytes.get(26).is_some_and(|flags| flags & ACTIVE != 0)
+    bytes.get(26).is_some_and(|flags| flags & FLAG_ACTIVE != 0)
 }
 
 impl RmppHeader {
@@ -62,7 +62,7 @@ impl RmppHeader {
         let (head, rest) = bytes.get(MadHeader::LEN..RMPP_HEADER_END)?.split_first_chunk::<4>()?;
         let (segment, length) = rest.split_first_chunk::<4>()?;
         let [version, kind, flags, status] = *head;
-        if flags & ACTIVE == 0 || version != VERSION {
+        if flags & FLAG_ACTIVE == 0 || version != RMPP_VERSION {
             return None;
         }
         let kind = match kind {
@@ -88,7 +88,7 @@ impl RmppHeader {
         let time = head.get(2).map_or(0, |byte| byte & 0xf8);
         let words = [self.segment.to_be_bytes(), self.length.to_be_bytes()].concat();
         for (to, from) in
-            head.iter_mut().zip([VERSION, kind, time | self.flags | ACTIVE, self.status].iter().chain(&words))
+            head.iter_mut().zip([RMPP_VERSION, kind, time | self.flags | FLAG_ACTIVE, self.status].iter().chain(&words))
         {
             *to = *from;
         }
@@ -156,11 +156,11 @@ impl Sending {
         // The class's header is in every segment, and counts in every one.
         let padding = self.segments as usize * room - data.len().min(self.segments as usize * room);
         let length = match (first, last) {
-            (true, _) => self.segments as usize * SEGMENT - padding,
-            (_, true) => SEGMENT - padding,
+            (true, _) => self.segments as usize * SEGMENT_BYTES - padding,
+            (_, true) => SEGMENT_BYTES - padding,
             _ => 0,
         };
-        let flags = if first { FIRST } else { 0 } | if last { LAST } else { 0 };
+        let flags = if first { FLAG_FIRST } else { 0 } | if last { FLAG_LAST } else { 0 };
         let header = RmppHeader { kind: Kind::Data, flags, status: 0, segment: number, length: length as u32 };
         header.write(&mut bytes);
         bytes
@@ -206,7 +206,7 @@ impl Receiving {
         now.since(self.last_heard) > PATIENCE_NANOS
     }
 
-    /// Takes a segment. Answers what it led to, and what its sender is to be told: the last segment that arrived, and
+    /// Takes a segment. Returns what it led to, and what its sender is to be told: the last segment that arrived, and
     /// the last it may send.
     pub fn take(&mut self, now: Time, class: u8, header: &RmppHeader, bytes: &[u8]) -> (Received, Option<(u32, u32)>) {
         let (offset, room) = sizes(class);
@@ -217,29 +217,29 @@ impl Receiving {
         if header.segment <= self.segments {
             return (Received::Part, Some((self.segments, self.window)));
         }
-        if (header.segment == 1) != (header.flags & FIRST != 0) || bytes.len() != MAD_LEN {
+        if (header.segment == 1) != (header.flags & FLAG_FIRST != 0) || bytes.len() != MAD_LEN {
             return (Received::Nonsense, None);
         }
         let from = if header.segment == 1 { 0 } else { offset };
-        if self.message.len() + room > LONGEST {
+        if self.message.len() + room > MAX_MESSAGE_BYTES {
             return (Received::Nonsense, None);
         }
         self.last_heard = now;
         self.segments = header.segment;
         self.message.extend_from_slice(bytes.get(from..).unwrap_or_default());
-        if header.flags & LAST == 0 {
+        if header.flags & FLAG_LAST == 0 {
             let due = self.segments == self.window;
             if due {
-                self.window = self.segments + WINDOW;
+                self.window = self.segments + WINDOW_SEGMENTS;
             }
             return (Received::Part, due.then_some((self.segments, self.window)));
         }
         // Of the last segment only so much counts; the length of a single one is in the same field.
-        let padding = SEGMENT.saturating_sub(header.length as usize);
-        let padding = if padding > room || header.length as usize > SEGMENT { 0 } else { padding };
+        let padding = SEGMENT_BYTES.saturating_sub(header.length as usize);
+        let padding = if padding > room || header.length as usize > SEGMENT_BYTES { 0 } else { padding };
         let length = self.message.len() - padding;
         self.message.truncate(length);
-        self.window = self.segments + WINDOW;
+        self.window = self.segments + WINDOW_SEGMENTS;
         (Received::Message(core::mem::take(&mut self.message)), Some((self.segments, self.window)))
     }
 }

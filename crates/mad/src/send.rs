@@ -83,7 +83,7 @@ impl Send {
     }
 }
 
-/// Checks the length of what is sent. Answers whether it is a segmented message.
+/// Checks the length of what is sent. Returns whether it is a segmented message.
 pub(crate) fn check(bytes: &[u8], header: &MadHeader, segments: bool) -> Result<bool, SendError> {
     if bytes.len() < class::RMPP_HEADER_END {
         return Err(SendError::Length);
@@ -93,7 +93,7 @@ pub(crate) fn check(bytes: &[u8], header: &MadHeader, segments: bool) -> Result<
         return Err(SendError::Class);
     }
     let active = segments && crate::rmpp::is_active(bytes);
-    if !active && bytes.len() > MAD_LEN || bytes.len() > crate::rmpp::LONGEST {
+    if !active && bytes.len() > MAD_LEN || bytes.len() > crate::rmpp::MAX_MESSAGE_BYTES {
         return Err(SendError::Length);
     }
     Ok(active)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::device::{Block, DeviceMemory};
 use crate::error::Error;
-use crate::keys::{Keys, SLOTS};
+use crate::keys::{Keys, SLOT_COUNT};
 use crate::region::Holding;
 use crate::window::WindowType;
 use wire::access::{Access, ProtectionDomain};
@@ -74,7 +74,7 @@ pub(crate) struct Window {
 
 /// Slots are not used again while fewer than this many are free, so that an old key stays invalid for as long as
 /// possible.
-const RESERVE: usize = 1024;
+const MIN_FREE_SLOTS: usize = 1024;
 
 impl Books {
     /// The regions there are.
@@ -88,14 +88,14 @@ impl Books {
 
     /// Whether no slot is left.
     pub(crate) fn full(&self) -> bool {
-        self.free.is_empty() && self.records.len() as u32 >= SLOTS
+        self.free.is_empty() && self.records.len() as u32 >= SLOT_COUNT
     }
 
     /// A slot for a new owner, and its key.
     pub(crate) fn take(&mut self, keys: &Keys, what: What) -> Option<(u32, Key)> {
         let fresh = self.records.len() as u32;
         let slot = match self.free.len() {
-            free if free < RESERVE && fresh < SLOTS => {
+            free if free < MIN_FREE_SLOTS && fresh < SLOT_COUNT => {
                 self.records.push(Record { life: keys.first_life(fresh), what: What::Free });
                 fresh
             }

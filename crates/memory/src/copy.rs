@@ -17,14 +17,14 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fen
 
 /// How much is moved before the next store is ordered behind it. Below the size at which the C library turns to
 /// non-temporal stores, and large enough that the call does not show.
-const CHUNK: usize = 4096;
+const ORDERED_CHUNK_BYTES: usize = 4096;
 
 /// How much is moved at once of what is read, where no order matters: long enough that the C library writes whole cache
 /// lines without asking another processor for what they held. Through shared memory that is a fifth of the time.
-const LOADED: usize = 64 * 1024;
+const LOAD_CHUNK_BYTES: usize = 64 * 1024;
 
 /// The bytes that are stored last.
-const TAIL: usize = 8;
+const TAIL_BYTES: usize = 8;
 
 /// Copies `source` to `target` and beyond.
 ///
@@ -35,9 +35,9 @@ pub(crate) unsafe fn store(target: *mut u8, source: &[u8]) {
         // SAFETY: the same contract.
         return unsafe { store_bytes(target, source) };
     }
-    let (bulk, tail) = source.split_at(source.len().saturating_sub(TAIL));
+    let (bulk, tail) = source.split_at(source.len().saturating_sub(TAIL_BYTES));
     let mut at = target;
-    for chunk in bulk.chunks(CHUNK) {
+    for chunk in bulk.chunks(ORDERED_CHUNK_BYTES) {
         // SAFETY: the chunks are consecutive parts of `source`, so `at` and as many bytes are part of the target.
         // `copy`, not `copy_nonoverlapping`: a program may have registered what other code holds read-only.
         unsafe {
@@ -59,13 +59,13 @@ pub(crate) unsafe fn load(target: &mut [u8], source: *const u8) {
         // SAFETY: the same contract.
         return unsafe { load_bytes(target, source) };
     }
-    if target.len() <= TAIL {
+    if target.len() <= TAIL_BYTES {
         // SAFETY: as many bytes as the target has are readable.
         unsafe { load_words(target, source) };
         return;
     }
     let mut at = source;
-    for chunk in target.chunks_mut(LOADED) {
+    for chunk in target.chunks_mut(LOAD_CHUNK_BYTES) {
         // SAFETY: the chunks are consecutive parts of `target`, and the source is as long.
         unsafe {
             std::ptr::copy(at, chunk.as_mut_ptr(), chunk.len());
@@ -103,7 +103,7 @@ unsafe fn load_bytes(target: &mut [u8], source: *const u8) {
 /// As `store`, with at most eight bytes.
 #[inline]
 unsafe fn store_tail(target: *mut u8, bytes: &[u8]) {
-    if let Ok(whole) = <[u8; TAIL]>::try_from(bytes) {
+    if let Ok(whole) = <[u8; TAIL_BYTES]>::try_from(bytes) {
         if target.addr().is_multiple_of(8) {
             // SAFETY: eight bytes are valid for writes and aligned.
             unsafe { AtomicU64::from_ptr(target.cast()) }.store(u64::from_ne_bytes(whole), Ordering::Release);
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn words_of_every_length_and_alignment_are_exact() {
         for store in [store_tail, store_bytes] {
-            for (start, length) in (0..16).flat_map(|start| (0..=TAIL).map(move |length| (start, length))) {
+            for (start, length) in (0..16).flat_map(|start| (0..=TAIL_BYTES).map(move |length| (start, length))) {
                 let mut room = Room([0xee; 32]);
                 let bytes: Vec<u8> = (1..=length as u8).collect();
                 // SAFETY: start and length together are less than the room.
@@ -207,8 +207,8 @@ mod tests {
         }
         for load in [load_words, load_bytes] {
             let mut room = Room(std::array::from_fn(|i| i as u8));
-            for (start, length) in (0..16).flat_map(|start| (0..=TAIL).map(move |length| (start, length))) {
-                let mut bytes = [0xee; TAIL];
+            for (start, length) in (0..16).flat_map(|start| (0..=TAIL_BYTES).map(move |length| (start, length))) {
+                let mut bytes = [0xee; TAIL_BYTES];
                 // SAFETY: start and length together are less than the room.
                 unsafe { load(&mut bytes[..length], room.0.as_mut_ptr().add(start)) };
                 assert!(bytes[..length].iter().copied().eq((start..start + length).map(|i| i as u8)));

@@ -11,7 +11,7 @@ use crate::copy;
 use crate::error::Error;
 use crate::mapping::Mapping;
 use crate::memory::Memory;
-use crate::region::{Holding, Place};
+use crate::region::{Holding, MemoryPlace};
 use crate::slot::within;
 use wire::Key;
 use wire::access::{Access, ProtectionDomain};
@@ -21,10 +21,10 @@ use wire::access::{Access, ProtectionDomain};
 pub struct DeviceMemory(pub u32);
 
 /// The largest alignment, as a logarithm.
-const ALIGNMENT: u32 = 21;
+const MAX_ALIGNMENT_LOG: u32 = 21;
 
 /// Offsets and lengths of copies are multiples of this, as on hardware.
-const UNIT: u64 = 4;
+const COPY_UNIT_BYTES: u64 = 4;
 
 impl Memory {
     /// Allocates zeroed device memory, aligned to `1 << log_alignment` (and to 64 at least).
@@ -35,7 +35,7 @@ impl Memory {
         if length == 0 {
             return Err(Error::Empty);
         }
-        if log_alignment > ALIGNMENT {
+        if log_alignment > MAX_ALIGNMENT_LOG {
             return Err(Error::DeviceMemoryAlignment { log: log_alignment });
         }
         let mut books = self.books();
@@ -93,7 +93,7 @@ impl Memory {
     ) -> Result<Key, Error> {
         let block = self.device_block(device)?;
         let offset = block.offset(offset, length)?;
-        let mut holding = Holding { place: Place::Device { block, offset, length }, domain, access };
+        let mut holding = Holding { place: MemoryPlace::Device { block, offset, length }, domain, access };
         self.validate(&mut holding)?;
         self.enroll(holding)
     }
@@ -131,7 +131,7 @@ impl Memory {
     fn device_range(&self, device: DeviceMemory, offset: u64, length: usize) -> Result<(Arc<Block>, usize), Error> {
         let block = self.device_block(device)?;
         let length_u64 = length as u64;
-        if !offset.is_multiple_of(UNIT) || !length_u64.is_multiple_of(UNIT) {
+        if !offset.is_multiple_of(COPY_UNIT_BYTES) || !length_u64.is_multiple_of(COPY_UNIT_BYTES) {
             return Err(Error::DeviceMemoryMisaligned { offset, length: length_u64 });
         }
         let offset = block.offset(offset, length)?;
@@ -145,7 +145,7 @@ pub(crate) struct Block {
     first: *mut u8,
     layout: Layout,
     backing: Backing,
-    /// Regions over it, or `FREED`. Changed only under the books' lock.
+    /// Regions over it, or `FREED_MARK`. Changed only under the books' lock.
     regions: AtomicU32,
 }
 
@@ -160,7 +160,7 @@ enum Backing {
     Heap,
 }
 
-const FREED: u32 = u32::MAX;
+const FREED_MARK: u32 = u32::MAX;
 
 // SAFETY: the block owns its bytes and gives out addresses only; the code that uses one says why it may.
 unsafe impl Send for Block {}
@@ -206,7 +206,7 @@ impl Block {
     /// Counts a region, unless the memory was freed since it was looked up.
     pub(crate) fn take(&self) -> Result<(), Error> {
         match self.regions.load(Ordering::Relaxed) {
-            FREED => Err(Error::UnknownDeviceMemory),
+            FREED_MARK => Err(Error::UnknownDeviceMemory),
             regions => {
                 self.regions.store(regions + 1, Ordering::Relaxed);
                 Ok(())
@@ -222,7 +222,7 @@ impl Block {
     fn free(&self) -> Result<(), Error> {
         match self.regions.load(Ordering::Relaxed) {
             0 => {
-                self.regions.store(FREED, Ordering::Relaxed);
+                self.regions.store(FREED_MARK, Ordering::Relaxed);
                 Ok(())
             }
             regions => Err(Error::DeviceMemoryInUse { regions }),

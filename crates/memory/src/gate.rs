@@ -2,7 +2,7 @@
 //! waiting for the count to reach zero is what makes deregistration final. It knows nothing of what it guards. The same
 //! file is run under a model checker by `tests/suite/protocol.rs`, which puts other types behind `crate::sync`.
 
-use crate::sync::{AtomicU64, Condvar, Mutex, Ordering, SPINS, in_order, spin_loop};
+use crate::sync::{AtomicU64, Condvar, Mutex, Ordering, SPINS_BEFORE_SLEEP, in_order, spin_loop};
 
 /// One word: the key that opens it (32 bits), the closed bit, and the number of accesses under way (31 bits).
 ///
@@ -11,12 +11,12 @@ use crate::sync::{AtomicU64, Condvar, Mutex, Ordering, SPINS, in_order, spin_loo
 #[derive(Debug)]
 pub(crate) struct Gate(AtomicU64);
 
-const CLOSED: u64 = 1 << 31;
-const COUNT: u64 = CLOSED - 1;
+const CLOSED_BIT: u64 = 1 << 31;
+const COUNT_MASK: u64 = CLOSED_BIT - 1;
 /// Past this many the gate refuses. It is the top bit of the count, so one comparison of the bits above it sees a wrong
-/// key, a closed gate and a full one; and it is far from a carry into `CLOSED`, because every thread oversteps it by
+/// key, a closed gate and a full one; and it is far from a carry into `CLOSED_BIT`, because every thread oversteps it by
 /// one at most.
-const FULL: u64 = 1 << 30;
+const FULL_BIT: u64 = 1 << 30;
 
 /// Why a gate refused an access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,22 +32,22 @@ pub(crate) enum Shut {
 impl Gate {
     /// A gate of no key, closed.
     pub(crate) fn new() -> Gate {
-        Gate(AtomicU64::new(CLOSED))
+        Gate(AtomicU64::new(CLOSED_BIT))
     }
 
     /// Counts an access in. Everything that happened before the gate was opened is visible inside.
     ///
-    /// The look before the addition keeps a closed gate quiet: once `CLOSED` is seen no thread adds, so the count falls
+    /// The look before the addition keeps a closed gate quiet: once `CLOSED_BIT` is seen no thread adds, so the count falls
     /// to zero however often a peer retries an invalid key.
     #[inline]
     pub(crate) fn enter(&self, key: u32, bell: &Bell) -> Result<(), Shut> {
         let open = u64::from(key) << 2;
         let seen = self.0.load(Ordering::Relaxed);
-        if seen / FULL != open {
+        if seen / FULL_BIT != open {
             return Err(shut(seen, key));
         }
         let before = self.0.fetch_add(1, Ordering::Acquire);
-        if before / FULL != open {
+        if before / FULL_BIT != open {
             self.leave(bell);
             return Err(shut(before, key));
         }
@@ -58,7 +58,7 @@ impl Gate {
     #[inline]
     pub(crate) fn leave(&self, bell: &Bell) {
         let before = self.0.fetch_sub(1, Ordering::Release);
-        if before & (CLOSED | COUNT) == CLOSED | 1 {
+        if before & (CLOSED_BIT | COUNT_MASK) == CLOSED_BIT | 1 {
             bell.ring();
         }
     }
@@ -67,7 +67,7 @@ impl Gate {
     #[inline]
     pub(crate) fn test(&self, key: u32) -> Result<(), Shut> {
         let seen = self.0.load(Ordering::Acquire);
-        if seen / FULL == u64::from(key) << 2 { Ok(()) } else { Err(shut(seen, key)) }
+        if seen / FULL_BIT == u64::from(key) << 2 { Ok(()) } else { Err(shut(seen, key)) }
     }
 
     /// The key it belongs to; 0 if it has none.
@@ -77,13 +77,13 @@ impl Gate {
 
     /// Lets no more accesses in.
     pub(crate) fn close(&self) {
-        self.0.fetch_or(CLOSED, Ordering::Relaxed);
+        self.0.fetch_or(CLOSED_BIT, Ordering::Relaxed);
     }
 
     /// Waits until all accesses under way are over. The gate must be closed, and stay so meanwhile: then no access is
     /// inside afterwards.
     pub(crate) fn drain(&self, bell: &Bell) {
-        let mut spins = SPINS;
+        let mut spins = SPINS_BEFORE_SLEEP;
         while !self.drained() {
             if spins == 0 {
                 return bell.wait(|| self.drained());
@@ -95,7 +95,7 @@ impl Gate {
 
     fn drained(&self) -> bool {
         // Pairs with the release of every `leave`: the subtractions after it continue its release sequence.
-        self.0.load(Ordering::Acquire) & COUNT == 0
+        self.0.load(Ordering::Acquire) & COUNT_MASK == 0
     }
 
     /// Gives a closed and drained gate to `key` and opens it.
@@ -105,7 +105,7 @@ impl Gate {
 
     /// Takes a closed and drained gate away from its key.
     pub(crate) fn abandon(&self) {
-        self.assign(0, CLOSED);
+        self.assign(0, CLOSED_BIT);
     }
 
     fn assign(&self, key: u32, closed: u64) {
@@ -113,7 +113,7 @@ impl Gate {
         loop {
             // A thread that looked before it was closed may just have been counted in, and will count itself out: keep
             // the count.
-            let next = u64::from(key) << 32 | closed | seen & COUNT;
+            let next = u64::from(key) << 32 | closed | seen & COUNT_MASK;
             match self.0.compare_exchange_weak(seen, next, Ordering::Release, Ordering::Relaxed) {
                 Ok(_) => return,
                 Err(now) => seen = now,
@@ -125,7 +125,7 @@ impl Gate {
 #[cold]
 fn shut(word: u64, key: u32) -> Shut {
     // 0 is no valid key, not even of a slot that has none.
-    match (word >> 32 == u64::from(key) && key != 0, word & CLOSED != 0) {
+    match (word >> 32 == u64::from(key) && key != 0, word & CLOSED_BIT != 0) {
         (false, _) => Shut::OtherKey,
         (true, true) => Shut::Closed,
         (true, false) => Shut::Full,

@@ -32,7 +32,7 @@ pub use copier::set_gpu_patience;
 use copier::{Caller, Started};
 use driver::Driver;
 pub use driver::DriverError;
-pub use references::{LONGEST_REFERENCE, REFERENCE, Reference, Source, descriptor_of, open, shadow};
+pub use references::{LONGEST_REFERENCE, REFERENCE_BYTES, Reference, Source, descriptor_of, open, shadow};
 use wire::access::{Atomic, RefusalCause};
 
 /// GPU memory, and whose it is.
@@ -42,11 +42,11 @@ pub(crate) struct Found {
 }
 
 /// Where GPU memory is registered: so many regions, for a look without the lock, and their first address and length.
-static REGIONS: AtomicUsize = AtomicUsize::new(0);
-static RANGES: Mutex<Vec<(u64, u64)>> = Mutex::new(Rank::GpuRanges, Vec::new());
+static GPU_REGION_COUNT: AtomicUsize = AtomicUsize::new(0);
+static GPU_RANGES: Mutex<Vec<(u64, u64)>> = Mutex::new(Rank::GpuRanges, Vec::new());
 
 /// One atomic operation at a time.
-static ATOMICS: Mutex<()> = Mutex::new(Rank::GpuAtomics, ());
+static GPU_ATOMICS: Mutex<()> = Mutex::new(Rank::GpuAtomics, ());
 
 /// Whether there is a driver to ask at no cost worth mentioning.
 pub(crate) fn is_known() -> bool {
@@ -95,13 +95,13 @@ pub fn is_gpu_memory(file: BorrowedFd<'_>, offset: u64, address: u64, length: us
 
 /// A region covers a range from now on, or does so no more.
 pub(crate) fn note(range: (u64, u64), registered: bool) {
-    let mut ranges = RANGES.lock();
+    let mut ranges = GPU_RANGES.lock();
     if registered {
         ranges.push(range);
     } else if let Some(index) = ranges.iter().position(|known| *known == range) {
         ranges.swap_remove(index);
     }
-    REGIONS.store(ranges.len(), Ordering::Relaxed);
+    GPU_REGION_COUNT.store(ranges.len(), Ordering::Relaxed);
     if ranges.is_empty() {
         drop(ranges);
         references::forget();
@@ -112,7 +112,7 @@ pub(crate) fn note(range: (u64, u64), registered: bool) {
 #[inline]
 #[must_use]
 pub fn has_gpu_regions() -> bool {
-    REGIONS.load(Ordering::Relaxed) != 0
+    GPU_REGION_COUNT.load(Ordering::Relaxed) != 0
 }
 
 /// Whether a range has bytes of a GPU region: memory that the processor must not touch. Costs a load in programs that
@@ -125,12 +125,12 @@ pub fn is_in_gpu_region(address: u64, length: u64) -> bool {
 
 /// Whether a range may have such bytes, for observers that wait for no lock: one that is held may cover it.
 pub(crate) fn may_be_in_gpu_region(address: u64, length: u64) -> bool {
-    has_gpu_regions() && RANGES.try_lock().is_none_or(|ranges| meets(&ranges, address, length))
+    has_gpu_regions() && GPU_RANGES.try_lock().is_none_or(|ranges| meets(&ranges, address, length))
 }
 
 #[cold]
 fn is_in_ranges(address: u64, length: u64) -> bool {
-    meets(&RANGES.lock(), address, length)
+    meets(&GPU_RANGES.lock(), address, length)
 }
 
 fn meets(ranges: &[(u64, u64)], address: u64, length: u64) -> bool {
@@ -147,8 +147,8 @@ fn in_pieces<R: Send + 'static>(
 ) -> Result<(), RefusalCause> {
     let mut under_way: Option<(ops::Range<usize>, Started<R>)> = None;
     let mut result = Ok(());
-    for at in (0..length).step_by(bounce::LENGTH) {
-        let piece = at..length.min(at + bounce::LENGTH);
+    for at in (0..length).step_by(bounce::BOUNCE_BYTES) {
+        let piece = at..length.min(at + bounce::BOUNCE_BYTES);
         let started = start(piece.clone());
         if let Some((earlier, started)) = under_way.take() {
             result = started.wait().map(|done| end(earlier, done));
@@ -226,7 +226,7 @@ pub(crate) fn store(target: *mut u8, bytes: &[u8], device: DeviceNumber) -> Resu
 /// operations of this NIC and not towards kernels.
 #[cold]
 pub(crate) fn atomic(word: *mut u8, operation: Atomic, device: DeviceNumber) -> Result<u64, RefusalCause> {
-    let _turn = ATOMICS.lock();
+    let _turn = GPU_ATOMICS.lock();
     let mut bytes = [0; 8];
     load(&mut bytes, word, device)?;
     let before = u64::from_ne_bytes(bytes);

@@ -10,7 +10,7 @@ use crate::{copy, gpu, mapped, on_demand};
 use wire::access::{Access, Atomic, Range, RefusalCause, Subject};
 
 /// The right to touch a range, until it is dropped.
-pub(crate) struct Entry<'m> {
+pub(crate) struct RangeAccess<'m> {
     slot: &'m Slot,
     bell: &'m Bell,
     counted: bool,
@@ -21,7 +21,7 @@ pub(crate) struct Entry<'m> {
     null: bool,
 }
 
-impl<'m> Entry<'m> {
+impl<'m> RangeAccess<'m> {
     /// The range must not be empty.
     #[inline]
     pub(crate) fn new(
@@ -31,7 +31,7 @@ impl<'m> Entry<'m> {
         range: Range,
         access: Access,
         counted: bool,
-    ) -> Result<Entry<'m>, RefusalCause> {
+    ) -> Result<RangeAccess<'m>, RefusalCause> {
         match counted {
             true => slot.enter_gate(range.key, bell)?,
             // The thread that closes the slot waits for this thread first.
@@ -39,7 +39,7 @@ impl<'m> Entry<'m> {
         }
         // From here on, dropping it counts it out.
         let (first, reach) = (std::ptr::null_mut(), Reach::Processor);
-        let mut entry = Entry { slot, bell, counted, first, length: 0, reach, null: false };
+        let mut entry = RangeAccess { slot, bell, counted, first, length: 0, reach, null: false };
         if let (Some(first), Ok(length)) = (slot.admit_plain(subject, range, access), usize::try_from(range.length)) {
             (entry.first, entry.length) = (first, length);
             return Ok(entry);
@@ -171,7 +171,7 @@ impl<'m> Entry<'m> {
     }
 }
 
-impl Drop for Entry<'_> {
+impl Drop for RangeAccess<'_> {
     #[inline]
     fn drop(&mut self) {
         if self.counted {
@@ -183,11 +183,11 @@ impl Drop for Entry<'_> {
 /// Bytes of a region, lent until it is dropped.
 pub struct Guard<'m> {
     /// None of an empty range.
-    entry: Option<Entry<'m>>,
+    entry: Option<RangeAccess<'m>>,
 }
 
 impl<'m> Guard<'m> {
-    pub(crate) fn new(entry: Option<Entry<'m>>) -> Guard<'m> {
+    pub(crate) fn new(entry: Option<RangeAccess<'m>>) -> Guard<'m> {
         Guard { entry }
     }
 

@@ -21,10 +21,10 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use wire::Key;
 
 /// Slots of the table.
-pub(crate) const SLOTS: u32 = 1 << SLOT_BITS;
+pub(crate) const SLOT_COUNT: u32 = 1 << SLOT_BITS;
 const SLOT_BITS: u32 = 18;
-const GENERATION: u32 = (1 << (24 - SLOT_BITS)) - 1;
-const MASK: u32 = (1 << 24) - 1;
+const MAX_GENERATION: u32 = (1 << (24 - SLOT_BITS)) - 1;
+const INDEX_MASK: u32 = (1 << 24) - 1;
 
 /// The constants of one process.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl Keys {
 
     /// Where a slot's first life starts.
     pub(crate) fn first_life(&self, slot: u32) -> u32 {
-        self.hash(slot, u32::MAX) & GENERATION
+        self.hash(slot, u32::MAX) & MAX_GENERATION
     }
 
     /// The key of a slot in one of its lives. The generation changes with every life, so the key of the life before
@@ -61,9 +61,9 @@ impl Keys {
     /// so a window's first key comes back after 2^14 lives of the slot, and a region's after 2^13. `None` where the key would look like none at all to a
     /// program: such a life is skipped.
     pub(crate) fn key(&self, slot: u32, life: u32) -> Option<Key> {
-        let generation = life & GENERATION;
-        let index = self.scramble(generation << SLOT_BITS | slot & (SLOTS - 1));
-        if index == 0 || index == MASK {
+        let generation = life & MAX_GENERATION;
+        let index = self.scramble(generation << SLOT_BITS | slot & (SLOT_COUNT - 1));
+        if index == 0 || index == INDEX_MASK {
             return None;
         }
         let noise = self.hash(slot, generation);
@@ -80,7 +80,7 @@ impl Keys {
     /// The slot a key would be in.
     #[inline]
     pub(crate) fn slot(&self, key: Key) -> u32 {
-        self.unscramble(key.value() >> 8) & (SLOTS - 1)
+        self.unscramble(key.value() >> 8) & (SLOT_COUNT - 1)
     }
 
     fn scramble(&self, index: u32) -> u32 {
@@ -106,22 +106,22 @@ impl Keys {
 
 impl Step {
     fn new(random: u64) -> Step {
-        let factor = random as u32 & MASK | 1;
+        let factor = random as u32 & INDEX_MASK | 1;
         // Newton's iteration doubles the correct bits; an odd number is its own inverse in 3.
         let mut inverse = factor;
         for _ in 0..4 {
             inverse = inverse.wrapping_mul(2u32.wrapping_sub(factor.wrapping_mul(inverse)));
         }
-        Step { factor, inverse: inverse & MASK, addend: (random >> 32) as u32 & MASK }
+        Step { factor, inverse: inverse & INDEX_MASK, addend: (random >> 32) as u32 & INDEX_MASK }
     }
 
     fn forth(self, x: u32) -> u32 {
-        x.wrapping_mul(self.factor).wrapping_add(self.addend) & MASK
+        x.wrapping_mul(self.factor).wrapping_add(self.addend) & INDEX_MASK
     }
 
     #[inline]
     fn back(self, x: u32) -> u32 {
-        x.wrapping_sub(self.addend).wrapping_mul(self.inverse) & MASK
+        x.wrapping_sub(self.addend).wrapping_mul(self.inverse) & INDEX_MASK
     }
 }
 
@@ -142,7 +142,12 @@ mod tests {
     #[test]
     fn scrambling_is_undone() {
         for keys in [Keys::new(), Keys::with([0, 0]), Keys::with([u64::MAX, u64::MAX])] {
-            for index in (0..MASK).step_by(if cfg!(miri) { 400_009 } else { 4099 }).chain([0, 1, MASK - 1, MASK]) {
+            for index in (0..INDEX_MASK).step_by(if cfg!(miri) { 400_009 } else { 4099 }).chain([
+                0,
+                1,
+                INDEX_MASK - 1,
+                INDEX_MASK,
+            ]) {
                 assert_eq!(keys.unscramble(keys.scramble(index)), index);
             }
         }
@@ -151,7 +156,7 @@ mod tests {
     #[test]
     fn a_key_finds_its_slot_with_any_low_byte() {
         let keys = Keys::new();
-        for slot in (0..SLOTS).step_by(if cfg!(miri) { 40_009 } else { 1009 }) {
+        for slot in (0..SLOT_COUNT).step_by(if cfg!(miri) { 40_009 } else { 1009 }) {
             for life in [0, 1, 63, 64, 1000] {
                 let Some(key) = keys.key(slot, life) else { continue };
                 assert_eq!(keys.slot(key), slot);

@@ -66,7 +66,7 @@ pub use books::RegionFacts;
 pub use device::DeviceMemory;
 pub use error::Error;
 pub use gpu::{
-    DriverError, LONGEST_REFERENCE, REFERENCE, Reference, Source, descriptor_of, has_gpu_regions, is_gpu_memory,
+    DriverError, LONGEST_REFERENCE, REFERENCE_BYTES, Reference, Source, descriptor_of, has_gpu_regions, is_gpu_memory,
     is_in_gpu_region, open, set_gpu_patience, shadow,
 };
 pub use guard::Guard;

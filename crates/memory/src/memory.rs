@@ -7,8 +7,8 @@ use latch::{Mutex, Rank};
 use crate::books::{Books, RegionFacts};
 use crate::copy;
 use crate::gate::Bell;
-use crate::guard::{Entry, Guard};
-use crate::keys::{Keys, SLOTS};
+use crate::guard::{Guard, RangeAccess};
+use crate::keys::{Keys, SLOT_COUNT};
 use crate::slot::Slot;
 use crate::table::Table;
 use wire::Key;
@@ -46,12 +46,12 @@ pub struct Limits {
 
 impl Limits {
     /// Regions and windows share so many places.
-    pub const PLACES: u32 = SLOTS;
+    pub const PLACES: u32 = SLOT_COUNT;
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { regions: SLOTS / 2, windows: SLOTS / 2, region_length: 1 << 47, device_memory: 16 << 20 }
+        Limits { regions: SLOT_COUNT / 2, windows: SLOT_COUNT / 2, region_length: 1 << 47, device_memory: 16 << 20 }
     }
 }
 
@@ -200,13 +200,13 @@ impl Memory {
         range: Range,
         access: Access,
         counted: bool,
-    ) -> Result<Option<Entry<'_>>, Refusal> {
+    ) -> Result<Option<RangeAccess<'_>>, Refusal> {
         if range.length == 0 {
             return Ok(None);
         }
         let refuse = |cause| Refusal { range, access, cause };
         let slot = self.slot(range.key).ok_or(refuse(RefusalCause::UnknownKey))?;
-        Entry::new(slot, &self.bell, subject, range, access, counted).map(Some).map_err(refuse)
+        RangeAccess::new(slot, &self.bell, subject, range, access, counted).map(Some).map_err(refuse)
     }
 
     /// The first byte of a range of a plain region, in a thread that has the right to all locks, if all is well. A

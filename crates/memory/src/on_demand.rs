@@ -13,14 +13,14 @@ use crate::mapped;
 pub(crate) struct Missing;
 
 /// What is stored last; see `copy`.
-const TAIL: usize = 8;
+const TAIL_BYTES: usize = 8;
 
 /// Copies `source` to `target` and beyond; the last bytes in a second step.
 ///
 /// # Safety
 /// No object of ours may lie in the target.
 pub(crate) unsafe fn store(target: *mut u8, source: &[u8]) -> Result<(), Missing> {
-    let (bulk, tail) = source.split_at(source.len().saturating_sub(TAIL));
+    let (bulk, tail) = source.split_at(source.len().saturating_sub(TAIL_BYTES));
     // SAFETY: both parts are within the target.
     unsafe {
         transfer(Way::Store, target, bulk.as_ptr().cast_mut(), bulk.len())?;
@@ -35,12 +35,12 @@ pub(crate) fn load(target: &mut [u8], source: *const u8) -> Result<(), Missing> 
 }
 
 /// How many places are looked at together.
-pub(crate) const TOGETHER: usize = 32;
+pub(crate) const PAGES_PER_LOOK: usize = 32;
 
 /// Copies what is at these places, one after the other, into `target`, which is as long as they are together. There
-/// are at most [`TOGETHER`] of them. Answers whether everything was there.
+/// are at most [`PAGES_PER_LOOK`] of them. Returns whether everything was there.
 pub(crate) fn load_together(target: &mut [u8], places: &[(u64, usize)]) -> bool {
-    let mut remote = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; TOGETHER];
+    let mut remote = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; PAGES_PER_LOOK];
     let Some(remote) = remote.get_mut(..places.len()) else { return false };
     for (part, &(address, length)) in remote.iter_mut().zip(places) {
         *part = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: length };

@@ -3,7 +3,7 @@
 //! held.
 
 use crate::memory::Memory;
-use crate::on_demand::TOGETHER;
+use crate::on_demand::PAGES_PER_LOOK;
 use crate::slot::{Reach, within};
 use crate::{gpu, mapped, on_demand};
 use wire::Key;
@@ -25,10 +25,10 @@ impl Memory {
 }
 
 /// Copies what lies at these places, address and length of each, one after the other into `out`, by one system call for
-/// many of them. Answers whether everything was there.
+/// many of them. Returns whether everything was there.
 pub fn peek(places: &[(u64, usize)], out: &mut [u8]) -> bool {
     let mut rest = out;
-    for some in places.chunks(TOGETHER) {
+    for some in places.chunks(PAGES_PER_LOOK) {
         let length = some.iter().map(|(_, length)| length).sum();
         let Some((now, later)) = rest.split_at_mut_checked(length) else { return false };
         if !on_demand::load_together(now, some) {

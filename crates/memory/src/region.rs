@@ -57,7 +57,7 @@ pub struct Change {
 /// What a region is made of, as the books keep it.
 #[derive(Clone, Debug)]
 pub(crate) struct Holding {
-    pub(crate) place: Place,
+    pub(crate) place: MemoryPlace,
     pub(crate) domain: ProtectionDomain,
     pub(crate) access: Access,
 }
@@ -67,31 +67,31 @@ impl Holding {
     pub(crate) fn extent(&self) -> (u64, u64) {
         let zero_based = self.access.contains(Access::ZERO_BASED);
         match &self.place {
-            Place::Program(place) | Place::Gpu(place, _) => {
+            MemoryPlace::Program(place) | MemoryPlace::Gpu(place, _) => {
                 let own = place.iova.unwrap_or(place.address as u64);
                 (if zero_based { 0 } else { own }, place.length as u64)
             }
-            Place::Device { length, .. } => (0, *length as u64),
-            Place::Nowhere => (0, 0),
+            MemoryPlace::Device { length, .. } => (0, *length as u64),
+            MemoryPlace::Nowhere => (0, 0),
         }
     }
 }
 
 #[derive(Clone, Debug)]
-pub(crate) enum Place {
+pub(crate) enum MemoryPlace {
     Program(Translation),
     Gpu(Translation, DeviceNumber),
     Device { block: Arc<Block>, offset: usize, length: usize },
     Nowhere,
 }
 
-impl Place {
+impl MemoryPlace {
     /// Where its first byte lies.
     pub(crate) fn first(&self) -> *mut u8 {
         match self {
-            Place::Program(place) | Place::Gpu(place, _) => place.address,
-            Place::Device { block, offset, .. } => block.at(*offset),
-            Place::Nowhere => std::ptr::null_mut(),
+            MemoryPlace::Program(place) | MemoryPlace::Gpu(place, _) => place.address,
+            MemoryPlace::Device { block, offset, .. } => block.at(*offset),
+            MemoryPlace::Nowhere => std::ptr::null_mut(),
         }
     }
 }
@@ -116,7 +116,7 @@ impl Memory {
     /// granted.
     pub unsafe fn register(&self, spec: &RegionSpec) -> Result<Key, Error> {
         let RegionSpec { translation, domain, access } = *spec;
-        let mut holding = Holding { place: Place::Program(translation), domain, access };
+        let mut holding = Holding { place: MemoryPlace::Program(translation), domain, access };
         self.validate(&mut holding)?;
         self.enroll(holding)
     }
@@ -127,7 +127,7 @@ impl Memory {
     /// # Errors
     /// [`Error::TooManyRegions`].
     pub fn register_null(&self, domain: ProtectionDomain) -> Result<Key, Error> {
-        self.enroll(Holding { place: Place::Nowhere, domain, access: Access::LOCAL_WRITE })
+        self.enroll(Holding { place: MemoryPlace::Nowhere, domain, access: Access::LOCAL_WRITE })
     }
 
     /// Changes a region; its key stays. Waits for the accesses under way on the old terms; accesses that come meanwhile
@@ -156,8 +156,8 @@ impl Memory {
     pub unsafe fn fill(&self, key: Key, spec: &RegionSpec) -> Result<(), Error> {
         let RegionSpec { translation, domain, access } = *spec;
         self.change(key, |holding| match holding.place {
-            Place::Nowhere => {
-                *holding = Holding { place: Place::Program(translation), domain, access };
+            MemoryPlace::Nowhere => {
+                *holding = Holding { place: MemoryPlace::Program(translation), domain, access };
                 Ok(())
             }
             _ => Err(Error::WrongKind { key }),
@@ -235,7 +235,7 @@ impl Memory {
         if !unknown.is_empty() {
             return Err(Error::Rights { bits: unknown.bits() });
         }
-        let (Place::Program(translation) | Place::Gpu(translation, _)) = *place else {
+        let (MemoryPlace::Program(translation) | MemoryPlace::Gpu(translation, _)) = *place else {
             let fits = access.contains(Access::ZERO_BASED) && !access.intersects(Access::ON_DEMAND | Access::HUGETLB);
             return if fits { Ok(()) } else { Err(Error::Rights { bits: access.bits() }) };
         };
@@ -256,7 +256,7 @@ impl Memory {
         }
         let on_demand = access.contains(Access::ON_DEMAND);
         let writes = access.writes();
-        holding.place = Place::Program(translation);
+        holding.place = MemoryPlace::Program(translation);
         // A program that has no GPU memory is spared the question.
         let in_process = match on_demand {
             true => Ok(()),
@@ -266,7 +266,7 @@ impl Memory {
         if (in_process.is_err() || on_demand)
             && let Some(found) = gpu::find(address, length)?
         {
-            holding.place = Place::Gpu(translation, found.device);
+            holding.place = MemoryPlace::Gpu(translation, found.device);
             return Ok(());
         }
         match in_process {
@@ -298,14 +298,14 @@ impl Translation {
 
 impl Holding {
     fn apply(&mut self, key: Key, change: &Change) -> Result<(), Error> {
-        if let Place::Nowhere = self.place {
+        if let MemoryPlace::Nowhere = self.place {
             return Err(Error::WrongKind { key });
         }
         if let Some(translation) = change.translation {
             match &mut self.place {
-                Place::Program(before) | Place::Gpu(before, _) => *before = translation,
+                MemoryPlace::Program(before) | MemoryPlace::Gpu(before, _) => *before = translation,
                 // Device memory stays where it is.
-                Place::Device { .. } | Place::Nowhere => return Err(Error::WrongKind { key }),
+                MemoryPlace::Device { .. } | MemoryPlace::Nowhere => return Err(Error::WrongKind { key }),
             }
         }
         self.domain = change.domain.unwrap_or(self.domain);
@@ -316,16 +316,16 @@ impl Holding {
     /// The terms on which it grants access.
     pub(crate) fn terms(&self) -> Terms {
         let (base, length, own) = match &self.place {
-            Place::Program(Translation { address, length, iova })
-            | Place::Gpu(Translation { address, length, iova }, _) => {
+            MemoryPlace::Program(Translation { address, length, iova })
+            | MemoryPlace::Gpu(Translation { address, length, iova }, _) => {
                 (*address, *length, iova.unwrap_or(address.addr() as u64))
             }
-            Place::Device { block, offset, length } => (block.at(*offset), *length, 0),
-            Place::Nowhere => (std::ptr::null_mut(), usize::MAX, 0),
+            MemoryPlace::Device { block, offset, length } => (block.at(*offset), *length, 0),
+            MemoryPlace::Nowhere => (std::ptr::null_mut(), usize::MAX, 0),
         };
-        let everything = matches!(&self.place, Place::Program(translation) if translation.is_everything());
+        let everything = matches!(&self.place, MemoryPlace::Program(translation) if translation.is_everything());
         Terms {
-            kind: if let Place::Nowhere = self.place { Kind::Null } else { Kind::Region },
+            kind: if let MemoryPlace::Nowhere = self.place { Kind::Null } else { Kind::Region },
             domain: self.domain,
             qpn: Qpn::new(0),
             access: self.access,
@@ -333,7 +333,7 @@ impl Holding {
             length: length as u64,
             base,
             reach: match &self.place {
-                Place::Gpu(_, device) => Reach::Gpu(*device),
+                MemoryPlace::Gpu(_, device) => Reach::Gpu(*device),
                 _ if self.access.contains(Access::ON_DEMAND) => Reach::OnDemand,
                 _ => Reach::Processor,
             },
@@ -344,22 +344,22 @@ impl Holding {
     fn taken(&self) -> Result<(), Error> {
         self.noted(true);
         match &self.place {
-            Place::Program(_) | Place::Gpu(..) | Place::Nowhere => Ok(()),
-            Place::Device { block, .. } => block.take(),
+            MemoryPlace::Program(_) | MemoryPlace::Gpu(..) | MemoryPlace::Nowhere => Ok(()),
+            MemoryPlace::Device { block, .. } => block.take(),
         }
     }
 
     /// Tells device memory that a region covers it no more.
     fn released(&self) {
         self.noted(false);
-        if let Place::Device { block, .. } = &self.place {
+        if let MemoryPlace::Device { block, .. } = &self.place {
             block.release();
         }
     }
 
     /// Tells that GPU memory is registered, or is no more.
     fn noted(&self, registered: bool) {
-        if let Place::Gpu(translation, _) = &self.place {
+        if let MemoryPlace::Gpu(translation, _) = &self.place {
             gpu::note((translation.address.addr() as u64, translation.length as u64), registered);
         }
     }

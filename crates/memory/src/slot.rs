@@ -131,12 +131,12 @@ pub(crate) struct Slot {
 }
 
 const ON_DEMAND: u32 = 1 << 8;
-const GPU: u32 = 1 << 9;
-const KIND: u32 = 0xff;
+const GPU_BIT: u32 = 1 << 9;
+const KIND_MASK: u32 = 0xff;
 /// Where the number of a GPU stands.
-const DEVICE: u32 = 16;
+const DEVICE_SHIFT: u32 = 16;
 /// A region whose memory is the processor's and stays where it is.
-const PLAIN: u32 = 0;
+const PLAIN_KIND: u32 = 0;
 
 impl Slot {
     pub(crate) fn new() -> Slot {
@@ -167,7 +167,8 @@ impl Slot {
     #[inline]
     pub(crate) fn admit_plain(&self, subject: Subject, range: Range, access: Access) -> Option<*mut u8> {
         let granted = Access::from_bits_retain(self.access.load(Ordering::Relaxed));
-        let plain = self.kind.load(Ordering::Relaxed) == PLAIN && self.domain.load(Ordering::Relaxed) == subject.pd.0;
+        let plain =
+            self.kind.load(Ordering::Relaxed) == PLAIN_KIND && self.domain.load(Ordering::Relaxed) == subject.pd.0;
         if !plain || !granted.contains(access) {
             return None;
         }
@@ -251,7 +252,7 @@ impl Slot {
 
     fn store(&self, terms: &Terms) {
         let kind = match terms.kind {
-            Kind::Region => PLAIN,
+            Kind::Region => PLAIN_KIND,
             Kind::Window { type2: false } => 1,
             Kind::Window { type2: true } => 2,
             Kind::Unbound => 3,
@@ -261,7 +262,7 @@ impl Slot {
         let reach = match terms.reach {
             Reach::Processor => 0,
             Reach::OnDemand => ON_DEMAND,
-            Reach::Gpu(DeviceNumber(device)) => GPU | u32::from(device) << DEVICE,
+            Reach::Gpu(DeviceNumber(device)) => GPU_BIT | u32::from(device) << DEVICE_SHIFT,
         };
         self.kind.store(kind | reach, Ordering::Relaxed);
         self.domain.store(terms.domain.0, Ordering::Relaxed);
@@ -277,13 +278,13 @@ impl Slot {
     pub(crate) fn load(&self) -> Terms {
         let kind = self.kind.load(Ordering::Relaxed);
         Terms {
-            reach: match kind & (ON_DEMAND | GPU) {
+            reach: match kind & (ON_DEMAND | GPU_BIT) {
                 0 => Reach::Processor,
-                GPU => Reach::Gpu(DeviceNumber((kind >> DEVICE) as u16)),
+                GPU_BIT => Reach::Gpu(DeviceNumber((kind >> DEVICE_SHIFT) as u16)),
                 _ => Reach::OnDemand,
             },
-            kind: match kind & KIND {
-                PLAIN => Kind::Region,
+            kind: match kind & KIND_MASK {
+                PLAIN_KIND => Kind::Region,
                 1 => Kind::Window { type2: false },
                 2 => Kind::Window { type2: true },
                 3 => Kind::Unbound,

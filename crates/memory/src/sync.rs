@@ -1,15 +1,15 @@
 //! The primitives that gate and version are made of, in one place so that a model checker can put its own in their
 //! stead.
 
-pub(crate) use latch::Held;
+pub(crate) use latch::HeldLock;
 pub(crate) use std::hint::spin_loop;
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 pub(crate) use std::sync::{Condvar, Mutex};
 
 /// A lock is taken in its turn, until what this answers is dropped.
-pub(crate) fn in_order(rank: latch::Rank) -> Held {
-    Held::wait(rank)
+pub(crate) fn in_order(rank: latch::Rank) -> HeldLock {
+    HeldLock::wait(rank)
 }
 
 /// How often to look before going to sleep: a copy of 64 KiB takes a few microseconds.
-pub(crate) const SPINS: u32 = 200;
+pub(crate) const SPINS_BEFORE_SLEEP: u32 = 200;

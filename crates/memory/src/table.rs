@@ -3,10 +3,10 @@
 
 use std::sync::OnceLock;
 
-use crate::keys::SLOTS;
+use crate::keys::SLOT_COUNT;
 use crate::slot::Slot;
 
-const PAGE: u32 = 512;
+const SLOTS_PER_PAGE: u32 = 512;
 
 /// All slots of one process.
 #[derive(Debug)]
@@ -16,19 +16,19 @@ pub(crate) struct Table {
 
 impl Table {
     pub(crate) fn new() -> Table {
-        Table { pages: (0..SLOTS / PAGE).map(|_| OnceLock::new()).collect() }
+        Table { pages: (0..SLOT_COUNT / SLOTS_PER_PAGE).map(|_| OnceLock::new()).collect() }
     }
 
     /// The slot, if its page was ever used.
     #[inline]
     pub(crate) fn get(&self, slot: u32) -> Option<&Slot> {
-        self.pages.get((slot / PAGE) as usize)?.get()?.get((slot % PAGE) as usize)
+        self.pages.get((slot / SLOTS_PER_PAGE) as usize)?.get()?.get((slot % SLOTS_PER_PAGE) as usize)
     }
 
     /// The slot, whose page is allocated if need be; `None` past the end of the table.
     pub(crate) fn make(&self, slot: u32) -> Option<&Slot> {
-        let page = self.pages.get((slot / PAGE) as usize)?;
-        page.get_or_init(|| (0..PAGE).map(|_| Slot::new()).collect()).get((slot % PAGE) as usize)
+        let page = self.pages.get((slot / SLOTS_PER_PAGE) as usize)?;
+        page.get_or_init(|| (0..SLOTS_PER_PAGE).map(|_| Slot::new()).collect()).get((slot % SLOTS_PER_PAGE) as usize)
     }
 }
 
@@ -44,8 +44,8 @@ mod tests {
         assert!(std::ptr::eq(table.get(700).unwrap(), place));
         assert!(table.get(512).is_some(), "a page comes whole");
         assert!(table.get(0).is_none());
-        assert!(table.make(SLOTS - 1).is_some());
-        assert!(table.make(SLOTS).is_none() && table.get(u32::MAX).is_none());
+        assert!(table.make(SLOT_COUNT - 1).is_some());
+        assert!(table.make(SLOT_COUNT).is_none() && table.get(u32::MAX).is_none());
     }
 
     #[test]

@@ -308,16 +308,16 @@ fn a_name_that_another_process_made_up_opens_nothing() {
     // The driver opens nothing of its own process.
     assert!(memory::open(&name, |_| None).is_err());
     assert!(
-        memory::open(&[0; memory::REFERENCE], |_| None).is_err()
-            && memory::open(&[0xff; memory::REFERENCE], |_| None).is_err()
+        memory::open(&[0; memory::REFERENCE_BYTES], |_| None).is_err()
+            && memory::open(&[0xff; memory::REFERENCE_BYTES], |_| None).is_err()
     );
-    for at in 0..memory::REFERENCE {
+    for at in 0..memory::REFERENCE_BYTES {
         let mut forged = name;
         forged[at] ^= 0x55;
         assert!(memory::open(&forged, |_| None).is_err(), "byte {at}");
     }
     // Memory that was passed: none, none of a GPU, and less than was said.
-    let mut passed = [0; memory::REFERENCE];
+    let mut passed = [0; memory::REFERENCE_BYTES];
     passed[..8].copy_from_slice(&(1u64 << 20).to_ne_bytes());
     passed[72..80].copy_from_slice(&(1u64 << 32 | 1).to_ne_bytes());
     passed[88..96].copy_from_slice(&8u64.to_ne_bytes());

@@ -2,10 +2,10 @@
 //! attributes; an attribute is its length, its type and its value; both are filled up to multiples of four.
 
 /// The length of a message's header.
-pub const HEADER: usize = 16;
+pub const MESSAGE_HEADER_BYTES: usize = 16;
 
 /// A message is no longer than this: programs read into a page, and what does not fit is lost to them.
-pub const LONGEST: usize = 3840;
+pub const MAX_MESSAGE_BYTES: usize = 3840;
 
 /// The header of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -25,10 +25,10 @@ pub struct Header {
 impl Header {
     /// The header in front of some bytes; none if there are too few, or it is longer than they are.
     pub fn parse(bytes: &[u8]) -> Option<Header> {
-        let (header, _) = bytes.split_first_chunk::<HEADER>()?;
+        let (header, _) = bytes.split_first_chunk::<MESSAGE_HEADER_BYTES>()?;
         let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = *header;
         let length = u32::from_ne_bytes([a, b, c, d]);
-        let fits = (HEADER..=bytes.len()).contains(&(length as usize));
+        let fits = (MESSAGE_HEADER_BYTES..=bytes.len()).contains(&(length as usize));
         fits.then_some(Header {
             length,
             kind: u16::from_ne_bytes([e, f]),
@@ -113,7 +113,7 @@ impl Message {
 
     /// What it has after its header.
     pub fn attributes(&self) -> &[u8] {
-        self.0.get(HEADER..).unwrap_or_default()
+        self.0.get(MESSAGE_HEADER_BYTES..).unwrap_or_default()
     }
 
     /// The message, with its length.

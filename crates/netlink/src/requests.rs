@@ -1,6 +1,6 @@
 //! What a request asks for, who answers it, and with which error if nobody can.
 
-use crate::message::{Attributes, HEADER, Header, Message, aligned};
+use crate::message::{Attributes, Header, MESSAGE_HEADER_BYTES, Message, aligned};
 use crate::numbers::errno::{EINVAL, EOPNOTSUPP, EPERM};
 use crate::numbers::{
     ACK, CAPPED, DONE, DUMP, ERROR, MIN_TYPE, MULTI, NLDEV, REQUEST, attribute, command, message_type,
@@ -17,7 +17,7 @@ pub fn answer(datagram: &[u8], port: u32, host: &mut impl Host) -> Vec<Vec<u8>> 
         let whole = rest.get(..length).unwrap_or_default();
         let mut exchange = Exchange { header, port, answers: &mut answers };
         let outcome = match header.flags & REQUEST != 0 && header.kind >= MIN_TYPE {
-            true => exchange.serve(whole.get(HEADER..).unwrap_or_default(), host),
+            true => exchange.serve(whole.get(MESSAGE_HEADER_BYTES..).unwrap_or_default(), host),
             // Netlink's own, and what is no request.
             false => Ok(Served::Once),
         };
@@ -119,7 +119,7 @@ impl Exchange<'_> {
     /// Says what came of a request: the whole of it comes back if that was an error, else its header.
     fn acknowledge(&mut self, error: Errno, request: &[u8]) {
         let (flags, echo) = match error {
-            0 => (CAPPED, request.get(..HEADER).unwrap_or_default()),
+            0 => (CAPPED, request.get(..MESSAGE_HEADER_BYTES).unwrap_or_default()),
             _ => (0, request),
         };
         let mut message = Message::new(ERROR, flags, self.header.sequence, self.port);

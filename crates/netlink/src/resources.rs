@@ -2,7 +2,7 @@
 //! two processes may have one number, but for queue pairs: those numbers are the host's.
 
 use crate::devices::handle;
-use crate::message::{LONGEST, Message};
+use crate::message::{MAX_MESSAGE_BYTES, Message};
 use crate::numbers::errno::{EINVAL, ENOENT};
 use crate::numbers::{attribute, command};
 use crate::requests::{Asked, Errno, Exchange};
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 
 /// A state of ids of the connection manager.
-const LISTEN: u8 = 8;
+const STATE_LISTEN: u8 = 8;
 
 /// A kind of object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -83,7 +83,7 @@ impl Kind {
 }
 
 /// An object: its number, and what is said of it.
-struct Entry {
+struct ResourceEntry {
     number: u32,
     port: bool,
     attributes: Message,
@@ -94,11 +94,11 @@ struct Entries<'a> {
     device: &'a Device,
     kind: Kind,
     administrator: bool,
-    found: Vec<Entry>,
+    found: Vec<ResourceEntry>,
 }
 
 impl Entries<'_> {
-    fn of_all(device: &Device, kind: Kind, host: &mut impl Host) -> Vec<Entry> {
+    fn of_all(device: &Device, kind: Kind, host: &mut impl Host) -> Vec<ResourceEntry> {
         let administrator = host.is_administrator();
         let mut entries = Entries { device, kind, administrator, found: Vec::new() };
         for process in host.processes().iter() {
@@ -117,7 +117,7 @@ impl Entries<'_> {
         }
         fill(&mut attributes);
         attributes.u32(attribute::RES_PID, process.pid as u32);
-        self.found.push(Entry { number, port, attributes });
+        self.found.push(ResourceEntry { number, port, attributes });
     }
 
     fn of_process(&mut self, process: &Process, report: &Report) {
@@ -151,7 +151,7 @@ impl Entries<'_> {
             }
             Kind::ConnectionId => {
                 // One that listens to all addresses has no device, and is of each.
-                let listens = |id: &ConnectionId| id.interface == 0 && id.state == LISTEN;
+                let listens = |id: &ConnectionId| id.interface == 0 && id.state == STATE_LISTEN;
                 for id in report.ids.iter().filter(|id| id.interface == here || listens(id)) {
                     self.add(process, id.number, true, |to| {
                         if id.queue_pair > 0 {
@@ -325,6 +325,6 @@ pub(crate) fn tell(
 }
 
 /// Whether one more may be in this message: the first always.
-fn fits(message: &Message, next: &Entry) -> bool {
-    message.length() < 256 || message.length() + next.attributes.length() <= LONGEST
+fn fits(message: &Message, next: &ResourceEntry) -> bool {
+    message.length() < 256 || message.length() + next.attributes.length() <= MAX_MESSAGE_BYTES
 }

@@ -3,7 +3,7 @@
 
 use crate::Host;
 use crate::devices::handle;
-use crate::message::{LONGEST, Message};
+use crate::message::{MAX_MESSAGE_BYTES, Message};
 use crate::numbers::errno::{EINVAL, ENOENT, EOPNOTSUPP};
 use crate::numbers::{attribute, command};
 use crate::requests::{Asked, Errno, Exchange};
@@ -13,9 +13,9 @@ use transport::Counters;
 /// Queue pairs are counted one by one, without being told to.
 const MODE_MANUAL: u32 = 2;
 
-fn table(to: &mut Message, counters: &Counters) {
+fn table(to: &mut Message, counters: Vec<(&'static str, u64)>) {
     to.nested(attribute::STAT_HWCOUNTERS, |to| {
-        for (name, value) in names::hardware(counters) {
+        for (name, value) in counters {
             to.nested(attribute::STAT_HWCOUNTER_ENTRY, |to| {
                 to.text(attribute::STAT_HWCOUNTER_ENTRY_NAME, name).u64(attribute::STAT_HWCOUNTER_ENTRY_VALUE, value);
             });
@@ -34,7 +34,7 @@ fn entry(to: &mut Message, pid: i32, pair: &QueuePair) {
                 to.u32(attribute::RES_LQPN, pair.number);
             });
         });
-    table(to, &pair.counters);
+    table(to, names::queue_pair(&pair.counters));
 }
 
 /// The queue pairs on the device of an interface, with their processes.
@@ -54,7 +54,7 @@ pub(crate) fn one(exchange: &mut Exchange<'_>, asked: &Asked, host: &mut impl Ho
     handle(&mut message, number, &device);
     message.u32(attribute::PORT_INDEX, port);
     match (asked.number(attribute::STAT_RES).map(u16::try_from), asked.number(attribute::STAT_MODE)) {
-        (None, _) => table(&mut message, &host.counters(&device.name)),
+        (None, _) => table(&mut message, names::hardware(&host.counters(&device.name))),
         (Some(Ok(attribute::RES_QP)), Some(_)) => {
             message.u32(attribute::STAT_MODE, MODE_MANUAL);
         }
@@ -63,7 +63,7 @@ pub(crate) fn one(exchange: &mut Exchange<'_>, asked: &Asked, host: &mut impl Ho
             let found = queue_pairs(device.interface, host).into_iter().find(|(_, pair)| pair.number == wanted);
             let (_, pair) = found.ok_or(ENOENT)?;
             message.u32(attribute::STAT_COUNTER_ID, wanted);
-            table(&mut message, &pair.counters);
+            table(&mut message, names::queue_pair(&pair.counters));
         }
         (Some(Ok(attribute::RES_MR)), _) => return Err(EOPNOTSUPP),
         _ => return Err(EINVAL),
@@ -88,7 +88,7 @@ pub(crate) fn all(exchange: &mut Exchange<'_>, asked: &Asked, host: &mut impl Ho
         let mut length = 0;
         message.nested(attribute::STAT_COUNTER, |to| {
             // All entries are of one length.
-            while let Some((pid, pair)) = pairs.next_if(|_| to.length() + length <= LONGEST) {
+            while let Some((pid, pair)) = pairs.next_if(|_| to.length() + length <= MAX_MESSAGE_BYTES) {
                 let before = to.length();
                 to.nested(attribute::STAT_COUNTER_ENTRY, |to| entry(to, pid, &pair));
                 length = to.length() - before;

@@ -1,6 +1,6 @@
 //! Requests as `rdma` of iproute2 makes them, and worse ones, against a host that is made up.
 
-use crate::message::{Attributes, HEADER, Header, LONGEST, Message};
+use crate::message::{Attributes, Header, MAX_MESSAGE_BYTES, MESSAGE_HEADER_BYTES, Message};
 use crate::numbers::errno::{EINVAL, ENOENT, EOPNOTSUPP, EPERM};
 use crate::numbers::{ACK, DONE, DUMP, ERROR, MULTI, NLDEV, REQUEST, attribute, command, message_type};
 use crate::{Device, Host, answer};
@@ -78,7 +78,7 @@ fn error(answers: &[Vec<u8>]) -> i32 {
     let last = answers.last().expect("an answer");
     let header = Header::parse(last).expect("a message");
     assert!(matches!(header.kind, ERROR | DONE), "no end: {header:?}");
-    -i32::from_ne_bytes(*last[HEADER..].first_chunk().unwrap())
+    -i32::from_ne_bytes(*last[MESSAGE_HEADER_BYTES..].first_chunk().unwrap())
 }
 
 /// An attribute of a message, or of an attribute.
@@ -97,7 +97,7 @@ fn a_list_of_devices_ends_with_done() {
     for (bytes, (index, name)) in answers.iter().zip([(2, &b"ubi_eth0\0"[..]), (1, b"ubi_lo\0")]) {
         let header = Header::parse(bytes).unwrap();
         assert_eq!((header.flags, header.sequence, header.port), (MULTI, 9, 42));
-        let attributes = &bytes[HEADER..];
+        let attributes = &bytes[MESSAGE_HEADER_BYTES..];
         assert_eq!(number(find(attributes, attribute::DEV_INDEX)[0]), index);
         assert_eq!(find(attributes, attribute::DEV_NAME), [name]);
         assert_eq!(find(attributes, attribute::DEV_PROTOCOL), [b"roce\0"]);
@@ -108,7 +108,7 @@ fn a_list_of_devices_ends_with_done() {
 fn a_port_is_told_and_acknowledged() {
     let answers = ask(command::PORT_GET, 0, &[(attribute::DEV_INDEX, 1), (attribute::PORT_INDEX, 1)]);
     assert_eq!((answers.len(), error(&answers)), (2, 0));
-    let attributes = &answers[0][HEADER..];
+    let attributes = &answers[0][MESSAGE_HEADER_BYTES..];
     assert_eq!(find(attributes, attribute::PORT_STATE), [[4]]);
     assert_eq!(find(attributes, attribute::NDEV_NAME), [b"lo\0"]);
 }
@@ -179,9 +179,9 @@ fn a_long_list_comes_in_messages_that_fit_a_page() {
         ),
     ] {
         let answers = answer(&request(number, DUMP, &attributes), 1, &mut host);
-        assert!(answers.len() > 10 && answers.iter().all(|bytes| bytes.len() <= LONGEST));
+        assert!(answers.len() > 10 && answers.iter().all(|bytes| bytes.len() <= MAX_MESSAGE_BYTES));
         let entries = |bytes: &Vec<u8>| {
-            find(&bytes[HEADER..], list).into_iter().map(|list| Attributes(list).count()).sum::<usize>()
+            find(&bytes[MESSAGE_HEADER_BYTES..], list).into_iter().map(|list| Attributes(list).count()).sum::<usize>()
         };
         assert_eq!(answers[..answers.len() - 1].iter().map(entries).sum::<usize>(), 1000);
     }
@@ -199,20 +199,21 @@ fn objects_are_told_with_their_process() {
         (command::RES_QP_GET, attribute::RES_QP, attribute::RES_QP_ENTRY, attribute::RES_LQPN, 100),
     ] {
         let answers = ask(number, DUMP, &of_lo);
-        let entry = find(find(&answers[0][HEADER..], list)[0], entry)[0];
+        let entry = find(find(&answers[0][MESSAGE_HEADER_BYTES..], list)[0], entry)[0];
         assert_eq!(super::tests::number(find(entry, id)[0]), expected);
         assert_eq!(super::tests::number(find(entry, attribute::RES_PID)[0]), 1234);
         // The same one by its number, without a list around it.
         let one = ask(number, 0, &[(attribute::DEV_INDEX, 1), (id, expected)]);
         assert_eq!((one.len(), error(&one)), (2, 0));
-        assert_eq!(super::tests::number(find(&one[0][HEADER..], id)[0]), expected);
+        assert_eq!(super::tests::number(find(&one[0][MESSAGE_HEADER_BYTES..], id)[0]), expected);
         // None of it is on the other device.
         assert_eq!(ask(number, DUMP, &[(attribute::DEV_INDEX, 0)]).len(), 1);
     }
     // Keys are for administrators.
     let keys = |administrator| {
         let answers = answer(&request(command::RES_MR_GET, DUMP, &of_lo), 1, &mut Fake { pairs: 0, administrator });
-        let entry = find(find(&answers[0][HEADER..], attribute::RES_MR)[0], attribute::RES_MR_ENTRY)[0].to_vec();
+        let entry =
+            find(find(&answers[0][MESSAGE_HEADER_BYTES..], attribute::RES_MR)[0], attribute::RES_MR_ENTRY)[0].to_vec();
         find(&entry, attribute::RES_RKEY).len()
     };
     assert_eq!((keys(false), keys(true)), (0, 1));
@@ -222,8 +223,8 @@ fn objects_are_told_with_their_process() {
 fn a_ports_counters_come_by_name() {
     let answers = ask(command::STAT_GET, 0, &[(attribute::DEV_INDEX, 1), (attribute::PORT_INDEX, 1)]);
     assert_eq!((answers.len(), error(&answers)), (2, 0));
-    assert!(answers[0].len() <= LONGEST);
-    let table = find(&answers[0][HEADER..], attribute::STAT_HWCOUNTERS)[0];
+    assert!(answers[0].len() <= MAX_MESSAGE_BYTES);
+    let table = find(&answers[0][MESSAGE_HEADER_BYTES..], attribute::STAT_HWCOUNTERS)[0];
     let first = find(table, attribute::STAT_HWCOUNTER_ENTRY)[0];
     assert_eq!(find(first, attribute::STAT_HWCOUNTER_ENTRY_NAME), [b"sent_pkts\0"]);
     assert_eq!(find(first, attribute::STAT_HWCOUNTER_ENTRY_VALUE), [77_u64.to_ne_bytes()]);

@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_int};
 use std::mem::{offset_of, size_of, zeroed};
 
 /// The socket, below the directory of the files.
-const NAME: &[u8] = b"/attendant";
+const SOCKET_NAME: &[u8] = b"/attendant";
 
 /// "I am a netlink socket with this port." The number follows.
 const NETLINK: [u8; 4] = *b"UbiN";
@@ -23,8 +23,8 @@ pub fn connect(files: &CStr, flags: c_int) -> Option<c_int> {
     unsafe {
         let mut address: libc::sockaddr_un = zeroed();
         address.sun_family = libc::AF_UNIX as libc::sa_family_t;
-        let path = files.to_bytes().iter().chain(NAME);
-        let length = files.to_bytes().len() + NAME.len();
+        let path = files.to_bytes().iter().chain(SOCKET_NAME);
+        let length = files.to_bytes().len() + SOCKET_NAME.len();
         if length >= address.sun_path.len() {
             return None;
         }

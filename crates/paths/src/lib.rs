@@ -12,7 +12,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Names the directory in which `sys` and `dev` are.
-const VARIABLE: &CStr = c"UBIVERBS_FILES";
+const FILES_VARIABLE: &CStr = c"UBIVERBS_FILES";
 
 /// What begins so, below the root, is elsewhere: at the end of a name, or where the name goes on.
 const ELSEWHERE: [&[u8]; 5] = [
@@ -25,20 +25,20 @@ const ELSEWHERE: [&[u8]; 5] = [
 ];
 
 /// Where the kernel has devices, and the directories there which have those of RDMA.
-const DEVICES: &[u8] = b"sys/devices/";
+const DEVICES_DIRECTORY: &[u8] = b"sys/devices/";
 const OF_DEVICES: [&[u8]; 2] = [b"infiniband", b"infiniband_verbs"];
 
 /// The longest path the system takes.
-const ROOM: usize = libc::PATH_MAX as usize;
+const MAX_PATH_BYTES: usize = libc::PATH_MAX as usize;
 
 /// A path, and room for another in its place.
 struct Path {
-    room: [u8; ROOM],
+    room: [u8; MAX_PATH_BYTES],
 }
 
 impl Path {
     fn new() -> Path {
-        Path { room: [0; ROOM] }
+        Path { room: [0; MAX_PATH_BYTES] }
     }
 
     /// The path to use in place of this one: mostly itself.
@@ -74,7 +74,7 @@ fn is_elsewhere(path: &[u8]) -> bool {
     let begins =
         |start: &&[u8]| path.strip_prefix(*start).is_some_and(|rest| matches!(rest.first(), None | Some(b'/')));
     let of_device = |rest: &[u8]| rest.split(|byte| *byte == b'/').any(|name| OF_DEVICES.contains(&name));
-    ELSEWHERE.iter().any(begins) || path.strip_prefix(DEVICES).is_some_and(of_device)
+    ELSEWHERE.iter().any(begins) || path.strip_prefix(DEVICES_DIRECTORY).is_some_and(of_device)
 }
 
 /// Whether it is among files that say how often something happened.
@@ -129,7 +129,7 @@ fn files() -> Option<&'static CStr> {
         // SAFETY: the name is a string; what is found is copied at once, and the copy stays for ever. Two threads that
         // are here at the same time make the same copy.
         unsafe {
-            let found = libc::getenv(VARIABLE.as_ptr());
+            let found = libc::getenv(FILES_VARIABLE.as_ptr());
             // A program with more rights than its user believes no variable of his.
             if found.is_null() || libc::getauxval(libc::AT_SECURE) != 0 {
                 return None;
@@ -265,7 +265,7 @@ mod tests {
     fn instead(path: &CStr) -> String {
         // SAFETY: set once, before anybody else looks, to what it stays; the strings are strings.
         unsafe {
-            libc::setenv(VARIABLE.as_ptr(), c"/ours".as_ptr(), 1);
+            libc::setenv(FILES_VARIABLE.as_ptr(), c"/ours".as_ptr(), 1);
             let mut room = Path::new();
             CStr::from_ptr(room.instead(None, path.as_ptr())).to_string_lossy().into_owned()
         }
@@ -327,7 +327,7 @@ mod tests {
 
     #[test]
     fn a_path_that_would_be_too_long_stays() {
-        let long = format!("/dev/infiniband/{}", "x".repeat(ROOM - 20));
+        let long = format!("/dev/infiniband/{}", "x".repeat(MAX_PATH_BYTES - 20));
         assert_eq!(instead(&std::ffi::CString::new(long.clone()).unwrap()), long);
         assert_eq!(join(&[b"ab", b"c"], &mut [9; 3]), None);
         assert_eq!(join(&[b"ab", b"", b"c"], &mut [9; 4]), Some(&b"abc\0"[..]));

@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 const NETLINK_RDMA: c_int = 20;
 
 /// Descriptors above this are not watched: such a socket is the kernel's.
-const MOST: usize = 1024;
+const MAX_WATCHED_DESCRIPTORS: usize = 1024;
 
 /// The port of each of our sockets, 0 for descriptors that are none; and which file it was when it was made, as a
 /// descriptor may be another by now.
-static PORTS: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
-static FILES: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
+static PORTS: [AtomicU32; MAX_WATCHED_DESCRIPTORS] = [const { AtomicU32::new(0) }; MAX_WATCHED_DESCRIPTORS];
+static FILES: [AtomicU64; MAX_WATCHED_DESCRIPTORS] = [const { AtomicU64::new(0) }; MAX_WATCHED_DESCRIPTORS];
 
 /// The port of a socket of ours.
 fn port(socket: c_int) -> Option<u32> {
@@ -104,7 +104,7 @@ fn address(port: u32) -> libc::sockaddr_nl {
     address
 }
 
-const ADDRESS: usize = size_of::<libc::sockaddr_nl>();
+const ADDRESS_BYTES: usize = size_of::<libc::sockaddr_nl>();
 
 /// Writes as much of an address as there is room for, and its whole length.
 ///
@@ -117,9 +117,9 @@ unsafe fn put_address(port: u32, to: *mut c_void, length: *mut libc::socklen_t) 
     let address = address(port);
     // SAFETY: no more than there is room for, from an address that is live.
     unsafe {
-        let room = (*length as usize).min(ADDRESS);
+        let room = (*length as usize).min(ADDRESS_BYTES);
         to.cast::<u8>().copy_from_nonoverlapping((&raw const address).cast(), room);
-        *length = ADDRESS as libc::socklen_t;
+        *length = ADDRESS_BYTES as libc::socklen_t;
     }
 }
 

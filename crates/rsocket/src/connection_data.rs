@@ -5,7 +5,7 @@ use crate::ProtocolError;
 use crate::scale::{scale_to_value, value_to_scale};
 use crate::target::{ByteOrder, Target, get, put};
 
-const VERSION: u8 = 1;
+const DATA_VERSION: u8 = 1;
 /// Numbers in this side's memory have the order of the network.
 const BIG_ENDIAN: u8 = 1 << 0;
 /// This side knows of I/O mappings.
@@ -37,7 +37,7 @@ impl ConnectionData {
         let mut out = [0; Self::LENGTH];
         let flag = |set: bool, flag: u8| if set { flag } else { 0 };
         let flags = flag(self.big_endian, BIG_ENDIAN) | flag(self.knows_io_mappings, IO_MAPPINGS);
-        put(&mut out, 0, &[VERSION, flags]);
+        put(&mut out, 0, &[DATA_VERSION, flags]);
         put(&mut out, 2, &self.credits.to_be_bytes());
         put(&mut out, 7, &[value_to_scale(self.io_mappings.into())]);
         put(&mut out, 8, &self.targets.encode(ByteOrder::Big));
@@ -51,7 +51,7 @@ impl ConnectionData {
             return Err(ProtocolError::Short { length: bytes.len() });
         }
         let [version, flags, _, _, _, _, _, io_mappings] = get::<8>(bytes, 0);
-        if version != VERSION {
+        if version != DATA_VERSION {
             return Err(ProtocolError::Version { version });
         }
         let tail = |at: usize| bytes.get(at..).unwrap_or_default();

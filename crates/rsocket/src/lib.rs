@@ -55,7 +55,7 @@ pub use scale::{scale_to_value, value_to_scale};
 pub use sizes::{CONTROL_SLOTS, MAX_QUEUE, MIN_QUEUE, SEND_LOW_WATER, Sizes};
 pub use stream::{Local, Shutdown, Stream};
 pub use target::{Span, Target};
-pub use work::{ControlWork, DirectTransfer, IoMapWork, Place, Run, Transfer};
+pub use work::{ControlWork, DirectTransfer, IoMapWork, Run, Transfer, TransferMemory};
 
 /// What a peer did that the protocol does not allow. The connection is of no use afterwards.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

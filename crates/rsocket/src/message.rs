@@ -2,16 +2,16 @@
 
 use crate::ProtocolError;
 
-const DATA: u32 = 0;
+const KIND_DATA: u32 = 0;
 /// Never sent: what a work request is called that writes into an I/O mapping.
-const DIRECT: u32 = 2;
-const CREDITS: u32 = 4;
+const KIND_DIRECT: u32 = 2;
+const KIND_CREDITS: u32 = 4;
 const IO_MAPPING: u32 = 6;
-const CONTROL: u32 = 7;
+const KIND_CONTROL: u32 = 7;
 
-const SHIFT: u32 = 29;
+const KIND_SHIFT: u32 = 29;
 /// The bits below.
-const VALUE: u32 = (1 << SHIFT) - 1;
+const VALUE_MASK: u32 = (1 << KIND_SHIFT) - 1;
 
 /// What one side tells the other.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -44,25 +44,25 @@ impl Message {
     /// The immediate, which is also the number of the work request.
     pub fn encode(self) -> u32 {
         let (kind, value) = match self {
-            Message::Data(bytes) => (DATA, bytes),
-            Message::Direct(bytes) => (DIRECT, bytes),
-            Message::Credits(limit) => (CREDITS, u32::from(limit)),
+            Message::Data(bytes) => (KIND_DATA, bytes),
+            Message::Direct(bytes) => (KIND_DIRECT, bytes),
+            Message::Credits(limit) => (KIND_CREDITS, u32::from(limit)),
             Message::IoMapping(index) => (IO_MAPPING, u32::from(index)),
-            Message::Control(control) => (CONTROL, control as u32),
+            Message::Control(control) => (KIND_CONTROL, control as u32),
         };
-        kind << SHIFT | (value & VALUE)
+        kind << KIND_SHIFT | (value & VALUE_MASK)
     }
 
     /// What an immediate means.
     pub fn decode(immediate: u32) -> Result<Message, ProtocolError> {
-        let value = immediate & VALUE;
-        Ok(match immediate >> SHIFT {
-            DATA => Message::Data(value),
-            DIRECT => Message::Direct(value),
+        let value = immediate & VALUE_MASK;
+        Ok(match immediate >> KIND_SHIFT {
+            KIND_DATA => Message::Data(value),
+            KIND_DIRECT => Message::Direct(value),
             // Sequence numbers have sixteen bits; a sender leaves what carries over in the value.
-            CREDITS => Message::Credits(value as u16),
+            KIND_CREDITS => Message::Credits(value as u16),
             IO_MAPPING => Message::IoMapping(value as u16),
-            CONTROL => Message::Control(match value {
+            KIND_CONTROL => Message::Control(match value {
                 0 => Control::Disconnect,
                 1 => Control::KeepAlive,
                 2 => Control::Shutdown,

@@ -7,11 +7,11 @@ use crate::iomap::IoMapping;
 use crate::message::{Control, Message};
 use crate::sizes::{CONTROL_SLOTS, SEND_LOW_WATER, Sizes};
 use crate::target::{ByteOrder, Span, Target};
-use crate::work::{ControlWork, DirectTransfer, IoMapWork, Place, Run, Transfer};
+use crate::work::{ControlWork, DirectTransfer, IoMapWork, Run, Transfer, TransferMemory};
 use alloc::collections::VecDeque;
 
 /// Entries of this side's list of targets.
-const TARGETS: usize = 2;
+const TARGET_ENTRIES: usize = 2;
 
 /// The first transfer of a long send; each further one is twice as long. The peer's program begins to read while the
 /// rest is on its way.
@@ -133,7 +133,7 @@ impl Stream {
             sent: 0,
             allowed: 0,
             target: Target::default(),
-            targets: VecDeque::with_capacity(TARGETS),
+            targets: VecDeque::with_capacity(TARGET_ENTRIES),
             next_target: 1,
             next_length: FIRST_TRANSFER,
             messages: VecDeque::with_capacity(sizes.receive_queue.into()),
@@ -152,12 +152,12 @@ impl Stream {
 
     /// Bytes that the list of targets takes, with the I/O mappings.
     pub fn target_list_length(sizes: &Sizes) -> usize {
-        TARGETS * Target::LENGTH + usize::from(sizes.io_mappings) * IoMapping::LENGTH
+        TARGET_ENTRIES * Target::LENGTH + usize::from(sizes.io_mappings) * IoMapping::LENGTH
     }
 
     /// Where in the list of targets the I/O mapping of this index is.
     pub fn io_mapping_offset(index: u16) -> usize {
-        TARGETS * Target::LENGTH + usize::from(index) * IoMapping::LENGTH
+        TARGET_ENTRIES * Target::LENGTH + usize::from(index) * IoMapping::LENGTH
     }
 
     /// The sizes it was made with.
@@ -170,14 +170,14 @@ impl Stream {
         Stream::connection_data_of(&self.sizes, &self.local)
     }
 
-    /// The same of a side that does not exist yet, and will be made like this.
+    /// What the peer must be told of a side that does not exist yet, and will be made like this.
     pub fn connection_data_of(sizes: &Sizes, local: &Local) -> ConnectionData {
         ConnectionData {
             big_endian: ByteOrder::HERE == ByteOrder::Big,
             knows_io_mappings: true,
             credits: sizes.receive_queue,
             io_mappings: sizes.io_mappings,
-            targets: Target { place: local.targets, length: TARGETS as u32 },
+            targets: Target { place: local.targets, length: TARGET_ENTRIES as u32 },
             buffer: Target { place: local.receive, length: sizes.half() },
         }
     }
@@ -246,10 +246,10 @@ impl Stream {
         let entry = list.get(self.next_target * Target::LENGTH..).unwrap_or_default();
         let target = Target::decode(ByteOrder::HERE, entry);
         let waiting = self.targets.len();
-        if target.length == 0 || waiting == TARGETS {
+        if target.length == 0 || waiting == TARGET_ENTRIES {
             return Err(ProtocolError::Target { length: target.length, waiting });
         }
-        self.next_target = (self.next_target + 1) % TARGETS;
+        self.next_target = (self.next_target + 1) % TARGET_ENTRIES;
         self.targets.push_back(target);
         self.next_target_if_used_up();
         Ok(())
@@ -400,17 +400,17 @@ impl Stream {
     }
 
     /// Takes room for a transfer.
-    fn place(&mut self, length: u32) -> Place {
+    fn place(&mut self, length: u32) -> TransferMemory {
         self.send_slots -= 1;
         self.send_room -= length;
         if length <= self.sizes.inline.into() {
-            return Place::Inline;
+            return TransferMemory::Inline;
         }
         let ring = self.sizes.send_buffer.min(MAX_IN_FLIGHT);
         let first = Run { offset: self.send_head, length: length.min(ring - self.send_head) };
         let second = Run { offset: 0, length: length - first.length };
         self.send_head = (self.send_head + length) % ring;
-        Place::Buffer([first, second])
+        TransferMemory::Buffer([first, second])
     }
 
     /// How many I/O mappings of this side the peer keeps.
@@ -481,7 +481,7 @@ impl Stream {
     }
 
     /// The program ends a direction. What the peer must be told comes out of [`poll_control`](Stream::poll_control).
-    /// Answers whether that is something new: a peer that is told of one end twice takes it for both.
+    /// Returns whether that is something new: a peer that is told of one end twice takes it for both.
     pub fn shutdown(&mut self, which: Shutdown) -> bool {
         let before = (self.readable, self.writable);
         if !self.is_connected() {

@@ -106,7 +106,7 @@ fn a_sender_sends_no_more_messages_than_its_peer_keeps() {
     let (mut alice, mut bob) = pair();
     let mut sent = Vec::new();
     while let Some(transfer) = alice.next_transfer(1) {
-        assert_eq!(transfer.place, Place::Inline);
+        assert_eq!(transfer.place, TransferMemory::Inline);
         bob.handle_received(transfer.immediate(), transfer.length, &[]).unwrap();
         sent.push(transfer);
     }

@@ -15,7 +15,7 @@ pub struct Run {
 
 /// Where the bytes of a transfer are until it completes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum TransferMemory {
     /// In the work request.
     Inline,
     /// In the send buffer: two runs, of which the second may be empty.
@@ -30,7 +30,7 @@ pub struct Transfer {
     /// Where to.
     pub remote: Span,
     /// Where from.
-    pub place: Place,
+    pub place: TransferMemory,
 }
 
 impl Transfer {
@@ -53,7 +53,7 @@ pub struct DirectTransfer {
     /// Where to.
     pub remote: Span,
     /// Where from.
-    pub place: Place,
+    pub place: TransferMemory,
 }
 
 impl DirectTransfer {

@@ -9,32 +9,32 @@ use transport::Time;
 /// Plans of type `T`.
 #[derive(Clone, Debug)]
 pub struct Agenda<T> {
-    heap: BinaryHeap<Reverse<Entry<T>>>,
+    heap: BinaryHeap<Reverse<AgendaEntry<T>>>,
     planned: u64,
 }
 
 #[derive(Clone, Debug)]
-struct Entry<T> {
+struct AgendaEntry<T> {
     at: Time,
     order: u64,
     what: T,
 }
 
-impl<T> PartialEq for Entry<T> {
+impl<T> PartialEq for AgendaEntry<T> {
     fn eq(&self, other: &Self) -> bool {
         (self.at, self.order) == (other.at, other.order)
     }
 }
 
-impl<T> Eq for Entry<T> {}
+impl<T> Eq for AgendaEntry<T> {}
 
-impl<T> PartialOrd for Entry<T> {
+impl<T> PartialOrd for AgendaEntry<T> {
     fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<T> Ord for Entry<T> {
+impl<T> Ord for AgendaEntry<T> {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.at, self.order).cmp(&(other.at, other.order))
     }
@@ -49,7 +49,7 @@ impl<T> Agenda<T> {
     /// Plans `what` for `at`.
     pub fn plan(&mut self, at: Time, what: T) {
         self.planned += 1;
-        self.heap.push(Reverse(Entry { at, order: self.planned, what }));
+        self.heap.push(Reverse(AgendaEntry { at, order: self.planned, what }));
     }
 
     /// The earliest moment something is planned for.

@@ -121,7 +121,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Understood<'_>, DropReason> {
     })
 }
 
-/// Marks a frame, if its sender takes marks. Answers whether it is marked now.
+/// Marks a frame, if its sender takes marks. Returns whether it is marked now.
 pub(crate) fn mark(bytes: &mut [u8]) -> bool {
     let Ok(Frame { mut ip, .. }) = Frame::parse(bytes) else { return false };
     if Ecn::of(ip.traffic_class()) == Ecn::NotCapable {

@@ -190,15 +190,15 @@ impl Link {
     }
 }
 
-const SECOND: u128 = 1_000_000_000;
+const NANOS_PER_SECOND: u128 = 1_000_000_000;
 
 fn nanos_of(bytes: u64, bandwidth: u64) -> u64 {
-    let nanos = (u128::from(bytes) * 8 * SECOND).div_ceil(u128::from(bandwidth.max(1)));
+    let nanos = (u128::from(bytes) * 8 * NANOS_PER_SECOND).div_ceil(u128::from(bandwidth.max(1)));
     u64::try_from(nanos).unwrap_or(u64::MAX)
 }
 
 fn bytes_in(nanos: u64, bandwidth: u64) -> u64 {
-    u64::try_from(u128::from(nanos) * u128::from(bandwidth) / 8 / SECOND).unwrap_or(u64::MAX)
+    u64::try_from(u128::from(nanos) * u128::from(bandwidth) / 8 / NANOS_PER_SECOND).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -107,7 +107,7 @@ struct RegionEntry {
 }
 
 #[derive(Debug)]
-enum Entry {
+enum MemoryEntry {
     Region(RegionEntry),
     Window(Window),
 }
@@ -118,7 +118,7 @@ pub(crate) struct Memory {
     host: HostId,
     buffers: Vec<(u64, Backing)>,
     /// By the key's index, its upper 24 bits; the lower 8 are compared with the key in the entry.
-    entries: HashMap<u32, Entry>,
+    entries: HashMap<u32, MemoryEntry>,
     next_address: u64,
     next_index: u32,
 }
@@ -131,7 +131,7 @@ struct Granted {
     length: usize,
 }
 
-const PAGE: u64 = 4096;
+const PAGE_BYTES: u64 = 4096;
 
 impl Memory {
     /// Memory whose addresses and keys differ from those of other hosts, so that a test that mixes them up fails.
@@ -144,7 +144,7 @@ impl Memory {
     fn buffer(&mut self, length: u64, backing: Backing) -> usize {
         self.buffers.push((self.next_address, backing));
         // A page in between, so that one byte too far is nobody's.
-        self.next_address += length.next_multiple_of(PAGE) + PAGE;
+        self.next_address += length.next_multiple_of(PAGE_BYTES) + PAGE_BYTES;
         self.buffers.len() - 1
     }
 
@@ -182,14 +182,14 @@ impl Memory {
             invalidated: false,
             windows: 0,
         };
-        self.entries.insert(index, Entry::Region(entry));
+        self.entries.insert(index, MemoryEntry::Region(entry));
         region
     }
 
     /// Takes the key away; the bytes stay. False if windows are bound to it or the key is no region's.
     pub(crate) fn deregister(&mut self, key: Key) -> bool {
         match self.entries.get(&index_of(key)) {
-            Some(Entry::Region(entry)) if entry.region.key == key && entry.windows == 0 => {
+            Some(MemoryEntry::Region(entry)) if entry.region.key == key && entry.windows == 0 => {
                 self.entries.remove(&index_of(key));
                 true
             }
@@ -305,8 +305,8 @@ impl Memory {
     /// First address and length of what a key stands for.
     fn extent(&self, key: Key) -> Option<(u64, u64)> {
         match self.entries.get(&index_of(key))? {
-            Entry::Region(entry) => Some((entry.region.address, entry.region.length)),
-            Entry::Window(window) => window.extent(),
+            MemoryEntry::Region(entry) => Some((entry.region.address, entry.region.length)),
+            MemoryEntry::Window(window) => window.extent(),
         }
     }
 
@@ -319,16 +319,16 @@ impl Memory {
         let refuse = |cause| Refusal { range, access, cause };
         let entry = self.entries.get(&index_of(range.key)).ok_or(refuse(RefusalCause::UnknownKey))?;
         let (region, address) = match entry {
-            Entry::Region(entry) => {
+            MemoryEntry::Region(entry) => {
                 if entry.region.key != range.key {
                     return Err(refuse(RefusalCause::UnknownKey));
                 }
                 entry.admits(subject, access).map_err(refuse)?;
                 (&entry.region, range.address)
             }
-            Entry::Window(window) => {
+            MemoryEntry::Window(window) => {
                 let bound = window.admits(subject, range, access).map_err(refuse)?;
-                let Some(Entry::Region(behind)) = self.entries.get(&index_of(bound.region)) else {
+                let Some(MemoryEntry::Region(behind)) = self.entries.get(&index_of(bound.region)) else {
                     return Err(refuse(RefusalCause::UnknownKey));
                 };
                 (&behind.region, bound.translate(range.address))

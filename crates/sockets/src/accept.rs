@@ -6,7 +6,7 @@
 //! records, the oldest makes room. A process of the same user is believed at once: its first bytes may come through
 //! shared memory before its confirmation does.
 
-use crate::connect::{REFUSAL, parameters};
+use crate::connect::{REFUSAL_REASON, parameters};
 use crate::endpoint::{Endpoint, Plan};
 use crate::error::Error;
 use crate::events::{Hub, Letter};
@@ -34,7 +34,7 @@ pub(crate) struct Listening {
     limit: usize,
     /// Answered, but the peer has not confirmed it.
     unconfirmed: HashMap<u64, Unconfirmed>,
-    /// The same of peers that are believed.
+    /// Answered and not confirmed, of peers that are believed.
     coming: HashMap<u64, Arc<Socket>>,
     /// Connected, and not taken by the program.
     waiting: VecDeque<Arc<Socket>>,
@@ -121,7 +121,7 @@ impl Socket {
             false => self.answer(listening, &event, sizes, unproven),
         };
         if answered.is_err() {
-            let _ = event.id.reject(REFUSAL, &[]);
+            let _ = event.id.reject(REFUSAL_REASON, &[]);
         }
     }
 

@@ -12,10 +12,10 @@ use wire::Qpn;
 use wire::cm::RejectReason;
 
 /// Retries, of requests and of a receiver that is not ready: for ever, as long as the peer is there.
-const RETRIES: u8 = 7;
+const ENDLESS_RETRIES: u8 = 7;
 
 /// Why a request for a socket is refused.
-pub(crate) const REFUSAL: RejectReason = RejectReason::Consumer;
+pub(crate) const REFUSAL_REASON: RejectReason = RejectReason::Consumer;
 
 impl Socket {
     /// Asks a peer for a connection. The answer comes later: [`outcome`](Socket::outcome).
@@ -125,7 +125,7 @@ impl Socket {
         match ready() {
             Ok(()) => self.established(state),
             Err(error) => {
-                let _ = self.id.reject(REFUSAL, &[]);
+                let _ = self.id.reject(REFUSAL_REASON, &[]);
                 self.refused(state, error);
             }
         }
@@ -176,8 +176,8 @@ pub(crate) fn parameters(private_data: &[u8; ConnectionData::LENGTH], qpn: Qpn) 
     ConnectParameters {
         private_data,
         flow_control: true,
-        retry_count: RETRIES,
-        rnr_retry_count: RETRIES,
+        retry_count: ENDLESS_RETRIES,
+        rnr_retry_count: ENDLESS_RETRIES,
         qpn,
         ..ConnectParameters::default()
     }

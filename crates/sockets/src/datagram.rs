@@ -1,7 +1,7 @@
 //! Datagram sockets. What fits goes from queue pair to queue pair once both sides know of each other; before that, and
 //! where a path is too narrow, it goes over an ordinary UDP socket, which is also how they get to know.
 
-use crate::datagram_pair::{Pair, SLOT, Sender};
+use crate::datagram_pair::{DATAGRAM_SLOT_BYTES, Pair, Sender};
 use crate::endpoint;
 use crate::error::Error;
 use crate::events::Hub;
@@ -23,7 +23,7 @@ use wire::Qpn;
 use wire::cm::PortSpace;
 
 /// The longest datagram that a program can send.
-pub const MAX_DATAGRAM: usize = SLOT - DiscoveryHeader::MAX_LENGTH;
+pub const MAX_DATAGRAM: usize = DATAGRAM_SLOT_BYTES - DiscoveryHeader::MAX_LENGTH;
 /// Peers that a socket remembers. Strangers can make it remember them.
 const MAX_PEERS: usize = 4096;
 /// How often the thread of a socket looks whether that is still there.
@@ -44,7 +44,7 @@ struct Inner {
     sizes: Sizes,
     /// The UDP socket as long as it has no address: options that a program sets before that are set on it.
     unbound: Option<UdpSocket>,
-    /// The same with an address.
+    /// The UDP socket once it has an address.
     udp: Option<Arc<UdpSocket>>,
     /// One queue pair for each device.
     pairs: Vec<Pair>,
@@ -63,7 +63,7 @@ struct Peer {
     source: IpAddr,
     /// Its queue pair, once it has said so.
     qpn: Option<Qpn>,
-    /// It knows of ours: it has answered, so what a queue pair sends it is from somebody it knows.
+    /// It knows of ours: it has answered, so what a queue pair sends it is from a peer it knows.
     knows_us: bool,
     /// It has sent a datagram from its queue pair: it has got what was sent to its address.
     proven: bool,
@@ -318,7 +318,7 @@ impl Datagram {
             service_level: path.service_level,
             ..AddressVector::default()
         };
-        let longest = SLOT.min(path.mtu.bytes() as usize);
+        let longest = DATAGRAM_SLOT_BYTES.min(path.mtu.bytes() as usize);
         let peer = Peer { pair, av, source: source.ip(), qpn: None, knows_us: false, proven: false, longest };
         state.peers.insert(address, peer);
         Ok(peer)
@@ -376,8 +376,8 @@ impl Datagram {
     }
 }
 
-/// Whether a datagram is from the socket that it names. The kernel has said of that socket's address which queue pair it
-/// has, and the packet came from there: nobody else on its host, or elsewhere, can say so.
+/// Whether a datagram is from the socket that it names. The kernel has said of that socket's address which queue pair
+/// it has, and the packet came from there: nobody else on its host, or elsewhere, can say so.
 fn is_proven(peers: &mut HashMap<SocketAddr, Peer>, sender: &Sender) -> bool {
     let from = plain(sender.claimed);
     let found = match peers.contains_key(&from) {
@@ -413,7 +413,7 @@ fn same(one: SocketAddr, other: SocketAddr) -> bool {
 
 /// Takes what comes to the UDP socket, until the socket has gone.
 fn listen(socket: &Weak<Datagram>, udp: &Weak<UdpSocket>) {
-    let mut bytes = [0; SLOT];
+    let mut bytes = [0; DATAGRAM_SLOT_BYTES];
     loop {
         let Some(ear) = udp.upgrade() else { return };
         // One that is being closed is woken by the end of what it could read, which has no sender: it must not be asked
@@ -435,7 +435,7 @@ fn discovery(header: DiscoveryHeader) -> Vec<u8> {
 /// As many entries as the buffers have room for.
 fn fitted(sizes: Sizes) -> Sizes {
     let sizes = endpoint::fitted(sizes);
-    let entries = |bytes: u32| u16::try_from(bytes as usize / SLOT).unwrap_or(u16::MAX).max(1);
+    let entries = |bytes: u32| u16::try_from(bytes as usize / DATAGRAM_SLOT_BYTES).unwrap_or(u16::MAX).max(1);
     Sizes {
         send_queue: sizes.send_queue.min(entries(sizes.send_buffer)),
         receive_queue: sizes.receive_queue.min(entries(sizes.receive_buffer)),

@@ -13,9 +13,9 @@ use transport::{
 use wire::{Pkey, Psn, Qpn};
 
 /// Bytes of a datagram with its header, at most.
-pub(crate) const SLOT: usize = 2048;
+pub(crate) const DATAGRAM_SLOT_BYTES: usize = 2048;
 /// In front of what a queue pair of datagrams receives.
-const GRH: usize = 40;
+const GRH_BYTES: usize = 40;
 
 /// From whom a datagram is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,7 +51,7 @@ pub(crate) struct Pair {
 
 impl Drop for Pair {
     fn drop(&mut self) {
-        let _own = OwnCalls::told_by(&self.nic);
+        let _own = OwnCalls::told_by(self.nic.tracing());
         self.nic.destroy_qp(&self.qp);
     }
 }
@@ -64,9 +64,9 @@ impl Pair {
         sizes: &Sizes,
     ) -> Result<Pair, Error> {
         let (sends, receives) = (u32::from(sizes.send_queue), u32::from(sizes.receive_queue));
-        let _own = OwnCalls::told_by(nic);
+        let _own = OwnCalls::told_by(nic.tracing());
         let domain = context.new_domain();
-        let room = receives as usize * (SLOT + GRH) + sends as usize * SLOT;
+        let room = receives as usize * (DATAGRAM_SLOT_BYTES + GRH_BYTES) + sends as usize * DATAGRAM_SLOT_BYTES;
         let buffer = Buffer::allocate(nic, room, domain, Access::empty())?;
         let cq = nic.create_cq(sends + receives, Some(Arc::clone(channel)))?;
         let config = QueuePairConfig {
@@ -114,11 +114,11 @@ impl Pair {
     }
 
     fn receive_offset(slot: u32) -> usize {
-        slot as usize * (SLOT + GRH)
+        slot as usize * (DATAGRAM_SLOT_BYTES + GRH_BYTES)
     }
 
     fn send_offset(&self, slot: u32) -> usize {
-        Self::receive_offset(self.receives) + slot as usize * SLOT
+        Self::receive_offset(self.receives) + slot as usize * DATAGRAM_SLOT_BYTES
     }
 
     fn sge(&self, offset: usize, length: usize) -> Sge {
@@ -126,8 +126,8 @@ impl Pair {
     }
 
     fn post_receive(&self, slot: u32) {
-        let sge = self.sge(Self::receive_offset(slot), SLOT + GRH);
-        let _own = OwnCalls::told_by(&self.nic);
+        let sge = self.sge(Self::receive_offset(slot), DATAGRAM_SLOT_BYTES + GRH_BYTES);
+        let _own = OwnCalls::told_by(self.nic.tracing());
         // In error it takes none, and then nothing comes either.
         let _ = self.qp.post_receive(&self.nic, &[ReceiveRequest { wr_id: slot.into(), sges: &[sge] }]);
     }
@@ -151,7 +151,7 @@ impl Pair {
             target: Some(target),
             xrc_srq: None,
         };
-        let _own = OwnCalls::told_by(&self.nic);
+        let _own = OwnCalls::told_by(self.nic.tracing());
         if !written || self.qp.post_send(&self.nic, &[request]).is_err() {
             self.free.push(slot);
             return Err(Error(libc::EIO));
@@ -160,11 +160,11 @@ impl Pair {
     }
 
     /// Takes what has completed, and shows what came, with the address and the queue pair that the packet came from.
-    /// Answers whether anything had.
+    /// Returns whether anything had.
     pub fn progress(&mut self, sizes: &Sizes, mut show: impl FnMut(Sender, &[u8])) -> bool {
-        let mut room = [0; GRH + SLOT];
+        let mut room = [0; GRH_BYTES + DATAGRAM_SLOT_BYTES];
         let mut any = false;
-        let _own = OwnCalls::told_by(&self.nic);
+        let _own = OwnCalls::told_by(self.nic.tracing());
         for _ in 0..=sizes.receive_queue {
             let mut found = None;
             self.nic.poll(&self.cq, 1, |completion, _| found = Some(*completion));
@@ -175,10 +175,10 @@ impl Pair {
                 self.free.push(slot);
                 continue;
             }
-            let length = (completion.bytes as usize).saturating_sub(GRH).min(SLOT);
-            let (grh, bytes) = room[..GRH + length].split_at_mut(GRH);
+            let length = (completion.bytes as usize).saturating_sub(GRH_BYTES).min(DATAGRAM_SLOT_BYTES);
+            let (grh, bytes) = room[..GRH_BYTES + length].split_at_mut(GRH_BYTES);
             let offset = Self::receive_offset(slot);
-            let read = self.buffer.read(offset, grh).is_ok() && self.buffer.read(offset + GRH, bytes).is_ok();
+            let read = self.buffer.read(offset, grh).is_ok() && self.buffer.read(offset + GRH_BYTES, bytes).is_ok();
             if completion.status == Status::Success
                 && read
                 && completion.grh

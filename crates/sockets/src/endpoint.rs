@@ -17,9 +17,9 @@ use wire::{Pkey, Qpn};
 /// Bytes that control messages and I/O mappings take inline.
 const CONTROL_INLINE: u32 = 24;
 /// Completions that are taken at a time.
-const BATCH: usize = 16;
+const COMPLETIONS_PER_POLL: usize = 16;
 /// What receives are called.
-const RECEIVE: u64 = 1 << 63;
+const RECEIVE_WR_ID_BIT: u64 = 1 << 63;
 
 /// The nearest sizes that the protocol and the NIC allow.
 pub(crate) fn fitted(sizes: Sizes) -> Sizes {
@@ -92,7 +92,7 @@ pub(crate) struct Parts {
 
 impl Drop for Parts {
     fn drop(&mut self) {
-        let _own = OwnCalls::told_by(&self.nic);
+        let _own = OwnCalls::told_by(self.nic.tracing());
         self.nic.destroy_qp(&self.qp);
     }
 }
@@ -111,7 +111,7 @@ pub(crate) struct Endpoint {
 impl Endpoint {
     /// A queue pair in INIT with all its receives posted, as planned.
     pub fn new(nic: &Arc<Nic>, plan: Plan, channel: &Arc<CompletionChannel>) -> Result<Endpoint, Error> {
-        let _own = OwnCalls::told_by(nic);
+        let _own = OwnCalls::told_by(nic.tracing());
         let local = plan.local();
         let Plan { sizes, domain, number, receive, targets } = plan;
         let context = &domain.context;
@@ -161,7 +161,7 @@ impl Endpoint {
 
     /// Makes the queue pair ready for its connection.
     pub fn make_ready(&self, id: &Id) -> Result<(), Error> {
-        let _own = OwnCalls::told_by(&self.parts.nic);
+        let _own = OwnCalls::told_by(self.parts.nic.tracing());
         for state in [State::Init, State::ReadyToReceive, State::ReadyToSend] {
             let mut modify = id.modify_for(state)?;
             if state == State::Init {
@@ -175,11 +175,11 @@ impl Endpoint {
     /// The connection has ended: what is posted is flushed.
     pub fn stop(&self) {
         let modify = Modify { state: Some(State::Error), ..Modify::default() };
-        let _own = OwnCalls::told_by(&self.parts.nic);
+        let _own = OwnCalls::told_by(self.parts.nic.tracing());
         let _ = self.parts.qp.modify(&self.parts.nic, &modify);
     }
 
-    /// Takes what has completed and answers what it means, and posts what is due. Answers whether anything had.
+    /// Takes what has completed and answers what it means, and posts what is due. Returns whether anything had.
     /// Where there is nothing, and `drives`, it looks for packets first.
     pub fn progress(&mut self, drives: bool) -> bool {
         let any = self.take_all(drives, None);
@@ -187,8 +187,8 @@ impl Endpoint {
         any
     }
 
-    /// The same for a program that has read everything and has room for more: what the peer writes meanwhile goes there
-    /// at once, if it can. Answers also how many bytes did; the program has them.
+    /// Makes progress for a program that has read everything and has room for more: what the peer writes meanwhile goes
+    /// there at once, if it can. Returns also how many bytes did; the program has them.
     pub fn progress_into(&mut self, room: &mut [u8]) -> (bool, usize) {
         let Some(run) = self.protocol.next_run() else { return (self.progress(true), 0) };
         let (receive, length) = (&self.parts.receive, room.len().min(run.length as usize));
@@ -208,23 +208,23 @@ impl Endpoint {
         (any, landed)
     }
 
-    /// Takes what has completed. Answers whether anything had.
+    /// Takes what has completed. Returns whether anything had.
     fn take_all(&mut self, drives: bool, mut landing: Option<&mut Landing<'_>>) -> bool {
         let Endpoint { parts, protocol, failure, missing_receives } = self;
-        let _own = OwnCalls::told_by(&parts.nic);
+        let _own = OwnCalls::told_by(parts.nic.tracing());
         let mut any = false;
         loop {
             let take = |completion: &Completion, _| take(parts, protocol, failure, missing_receives, completion);
             let taken = match &mut landing {
-                Some(landing) => parts.nic.poll_into(&parts.cq, BATCH, landing, take),
-                None if drives => parts.nic.poll(&parts.cq, BATCH, take),
-                None => parts.cq.poll(BATCH, take),
+                Some(landing) => parts.nic.poll_into(&parts.cq, COMPLETIONS_PER_POLL, landing, take),
+                None if drives => parts.nic.poll(&parts.cq, COMPLETIONS_PER_POLL, take),
+                None => parts.cq.poll(COMPLETIONS_PER_POLL, take),
             };
             if taken > 0 && !drives {
                 parts.nic.has_taken();
             }
             any |= taken > 0;
-            if taken < BATCH {
+            if taken < COMPLETIONS_PER_POLL {
                 return any;
             }
         }
@@ -256,8 +256,8 @@ impl Endpoint {
     }
 
     fn post_receives(&mut self) {
-        let _own = OwnCalls::told_by(&self.parts.nic);
-        let request = ReceiveRequest { wr_id: RECEIVE, sges: &[] };
+        let _own = OwnCalls::told_by(self.parts.nic.tracing());
+        let request = ReceiveRequest { wr_id: RECEIVE_WR_ID_BIT, sges: &[] };
         let requests = [request; 64];
         while self.missing_receives > 0 {
             let some = requests.len().min(self.missing_receives.into());
@@ -302,7 +302,7 @@ impl Parts {
             target: None,
             xrc_srq: None,
         };
-        let _own = OwnCalls::told_by(&self.nic);
+        let _own = OwnCalls::told_by(self.nic.tracing());
         self.qp.post_send(&self.nic, &[request]).is_ok()
     }
 }

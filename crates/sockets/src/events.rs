@@ -1,7 +1,7 @@
 //! What the connection manager has to say, for all sockets of the process: one channel, whose events are put into the
 //! inboxes of the sockets they concern.
 
-use crate::elsewhere::{Elsewhere, Errand};
+use crate::deferred_tasks::{DeferredTask, DeferredTasks};
 use crate::error::Error;
 use crate::socket::Socket;
 use hca::cm::{Event, EventChannel, EventKind};
@@ -34,7 +34,7 @@ struct UnconfirmedRequests {
 }
 
 impl UnconfirmedRequests {
-    /// Answers the listener.
+    /// Returns the listener.
     fn remove(&mut self, key: u64) -> Option<u64> {
         let (listener, unproven) = self.requests.remove(&key)?;
         if let Some(address) = unproven
@@ -61,7 +61,7 @@ pub(crate) struct Hub {
     contexts: Mutex<Vec<Arc<Context>>>,
     /// Sockets that are closed and have not sent everything.
     lingering: Mutex<BTreeMap<u64, Lingering>>,
-    elsewhere: Elsewhere,
+    deferred: DeferredTasks,
     next_key: AtomicU64,
     /// Events may wait.
     news: AtomicBool,
@@ -69,7 +69,7 @@ pub(crate) struct Hub {
     turn: Mutex<()>,
 }
 
-static HUB: PerProcess<Mutex<Option<&'static Hub>>> = PerProcess::new();
+static EVENT_HUB: PerProcess<Mutex<Option<&'static Hub>>> = PerProcess::new();
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -87,7 +87,7 @@ const END_STALL: Duration = Duration::from_millis(500);
 pub fn nothing_lingers() -> bool {
     static ASKED_AT: OnceLock<Instant> = OnceLock::new();
     let asked_at = *ASKED_AT.get_or_init(Instant::now);
-    let Some(hub) = HUB.get().and_then(|ours| *ours.try_lock().ok()?) else { return true };
+    let Some(hub) = EVENT_HUB.get().and_then(|ours| *ours.try_lock().ok()?) else { return true };
     hub.lingering.try_lock().is_ok_and(|lingering| {
         lingering.values().all(|lingering| lingering.moved_at.max(asked_at).elapsed() > END_STALL)
     })
@@ -104,7 +104,7 @@ struct Lingering {
 impl Hub {
     /// The one of this process, which stays for ever.
     pub fn of_process() -> Result<&'static Hub, Error> {
-        let mut ours = lock(HUB.get_or_make(Mutex::default));
+        let mut ours = lock(EVENT_HUB.get_or_make(Mutex::default));
         if let Some(hub) = *ours {
             return Ok(hub);
         }
@@ -116,7 +116,7 @@ impl Hub {
             unconfirmed: Mutex::default(),
             contexts: Mutex::default(),
             lingering: Mutex::default(),
-            elsewhere: Elsewhere::default(),
+            deferred: DeferredTasks::default(),
             next_key: AtomicU64::new(1),
             news: AtomicBool::new(false),
             turn: Mutex::default(),
@@ -162,9 +162,9 @@ impl Hub {
         let oldest = if kept.len() > MAX_LINGERING { kept.pop_first() } else { None };
         drop(kept);
         match oldest {
-            Some((_, oldest)) => self.do_elsewhere(oldest.socket, Errand::End),
+            Some((_, oldest)) => self.defer(oldest.socket, DeferredTask::End),
             // Its thread looks for those that are overdue.
-            None => self.elsewhere.start(self),
+            None => self.deferred.start(self),
         }
     }
 
@@ -193,8 +193,8 @@ impl Hub {
     }
 
     /// Has something done with a socket by a thread that is not in the middle of the NIC.
-    pub fn do_elsewhere(&'static self, socket: Arc<Socket>, errand: Errand) {
-        self.elsewhere.add(self, socket, errand);
+    pub fn defer(&'static self, socket: Arc<Socket>, task: DeferredTask) {
+        self.deferred.add(self, socket, task);
     }
 
     /// A socket is being accepted for a listener.
@@ -202,7 +202,7 @@ impl Hub {
         lock(&self.accepting).insert(key, listener);
     }
 
-    /// It no longer is. Answers the listener.
+    /// It no longer is. Returns the listener.
     pub fn forget(&self, key: u64) -> Option<u64> {
         lock(&self.accepting).remove(&key)
     }
@@ -239,7 +239,7 @@ impl Hub {
         if let Some(found) = contexts.iter().find(|context| Arc::ptr_eq(context.device(), device)) {
             return Ok(Arc::clone(found));
         }
-        let _own = OwnCalls::told_by(&self.nic);
+        let _own = OwnCalls::told_by(self.nic.tracing());
         let context = self.nic.open_device(device)?;
         contexts.push(Arc::clone(&context));
         Ok(context)

@@ -66,7 +66,7 @@ impl Socket {
         Ok(())
     }
 
-    /// Takes lent memory back. Answers its key, which the caller deregisters. `EINVAL` if there is no such.
+    /// Takes lent memory back. Returns its key, which the caller deregisters. `EINVAL` if there is no such.
     pub fn take_back(&self, address: u64, length: usize) -> Result<Key, Error> {
         let maps = &mut self.lock().io_maps;
         let is_it = |lent: &Lent| lent.memory.address == address && lent.memory.length as usize == length;

@@ -9,15 +9,15 @@ use std::time::{Duration, Instant};
 
 /// Sockets, how often each wants to send something, and when it does next.
 #[derive(Default)]
-struct Book {
+struct KeepAliveBook {
     sockets: HashMap<u64, (Duration, Instant)>,
     running: bool,
 }
 
-static BOOK: PerProcess<(Mutex<Book>, Condvar)> = PerProcess::new();
+static DEADLINE_BOOK: PerProcess<(Mutex<KeepAliveBook>, Condvar)> = PerProcess::new();
 
-fn book() -> &'static (Mutex<Book>, Condvar) {
-    BOOK.get_or_make(Default::default)
+fn book() -> &'static (Mutex<KeepAliveBook>, Condvar) {
+    DEADLINE_BOOK.get_or_make(Default::default)
 }
 
 impl Socket {
@@ -52,7 +52,7 @@ impl Socket {
 
 /// Forgets a socket that has gone.
 pub(crate) fn forget(key: u64) {
-    if let Some((lock, changed)) = BOOK.get() {
+    if let Some((lock, changed)) = DEADLINE_BOOK.get() {
         lock.lock().unwrap_or_else(PoisonError::into_inner).sockets.remove(&key);
         changed.notify_all();
     }

@@ -13,7 +13,7 @@ mod accept;
 mod connect;
 mod datagram;
 mod datagram_pair;
-mod elsewhere;
+mod deferred_tasks;
 mod endpoint;
 mod error;
 mod events;

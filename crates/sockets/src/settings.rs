@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Where the files are.
-const DIRECTORY: &str = "/etc/rdma/rsocket";
+const SETTINGS_DIRECTORY: &str = "/etc/rdma/rsocket";
 
 /// What holds for every socket that does not say otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,7 +33,7 @@ impl Settings {
     /// Those of this process, read once.
     pub fn of_process() -> &'static Settings {
         static SETTINGS: PerProcess<Settings> = PerProcess::new();
-        SETTINGS.get_or_make(|| Settings::read(Path::new(DIRECTORY)))
+        SETTINGS.get_or_make(|| Settings::read(Path::new(SETTINGS_DIRECTORY)))
     }
 
     /// Those of the files in a directory. A file that is missing, or has no number, changes nothing.

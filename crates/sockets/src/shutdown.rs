@@ -1,6 +1,6 @@
 //! Ending a connection, in one direction or in both.
 
-use crate::elsewhere::{self, Errand};
+use crate::deferred_tasks::{self, DeferredTask};
 use crate::error::Error;
 use crate::socket::{Phase, Socket};
 use crate::wait::{Waitable, Waiter};
@@ -67,7 +67,7 @@ impl Socket {
     pub fn close(self: &Arc<Socket>, patience: Duration) {
         let _ = self.shutdown(Shutdown::Both);
         let flushed = self.is_flushed() || !patience.is_zero() && self.wait_until_flushed(patience);
-        match flushed && !elsewhere::is_in_nic() {
+        match flushed && !deferred_tasks::is_in_nic() {
             true => self.end(),
             false => self.linger(),
         }
@@ -123,7 +123,7 @@ impl Socket {
             && let Some(socket) = self.hub.let_go(self.key)
         {
             // Not here: this may be the middle of the NIC.
-            self.hub.do_elsewhere(socket, Errand::End);
+            self.hub.defer(socket, DeferredTask::End);
         }
     }
 

@@ -1,7 +1,7 @@
 //! A stream socket: what it is at the moment, its lock, and who is told when that changes.
 
 use crate::accept::Listening;
-use crate::elsewhere::{self, Errand};
+use crate::deferred_tasks::{self, DeferredTask};
 use crate::endpoint::Endpoint;
 use crate::error::Error;
 use crate::events::{Hub, Letter};
@@ -251,16 +251,16 @@ impl Socket {
         let (hub, key) = (self.hub, self.key);
         endpoint.parts.cq.observe(move || {
             if let Some(socket) = hub.find(key) {
-                elsewhere::in_the_nic(|| socket.kick());
+                deferred_tasks::in_the_nic(|| socket.kick());
                 // Its program may have let go of it meanwhile, and then this is its last owner.
                 if let Some(socket) = Arc::into_inner(socket) {
-                    hub.do_elsewhere(Arc::new(socket), Errand::LetGo);
+                    hub.defer(Arc::new(socket), DeferredTask::Release);
                 }
             }
         });
     }
 
-    /// Takes the lock. Whoever lets go of it sees to what has come meanwhile.
+    /// Takes the lock. The thread that releases it handles what has come meanwhile.
     pub(crate) fn lock(&self) -> Guard<'_> {
         Guard { socket: self, state: Some(self.state.lock().unwrap_or_else(PoisonError::into_inner)) }
     }
@@ -298,7 +298,7 @@ impl Socket {
             };
             let mut state = state;
             self.news.store(false, Ordering::SeqCst);
-            let in_nic = elsewhere::is_in_nic();
+            let in_nic = deferred_tasks::is_in_nic();
             while !in_nic && let Some(letter) = self.next_letter() {
                 self.open(&mut state, letter);
                 state.changed = true;
@@ -311,7 +311,7 @@ impl Socket {
                 && self.has_letters()
                 && let Some(socket) = self.hub.find(self.key)
             {
-                self.hub.do_elsewhere(socket, Errand::OpenLetters);
+                self.hub.defer(socket, DeferredTask::HandleCmEvents);
             }
         }
     }
@@ -410,7 +410,8 @@ impl State {
         self.progress_with(|endpoint| (endpoint.progress(drives), 0));
     }
 
-    /// The same, and bytes that come meanwhile go to `room` at once, if they can: see [`Endpoint::progress_into`].
+    /// Takes what has completed; bytes that come meanwhile go to `room` at once, if they can: see
+    /// [`Endpoint::progress_into`].
     pub fn progress_into(&mut self, room: &mut [u8]) -> usize {
         let drives = !self.observed;
         self.progress_with(|endpoint| match drives {
@@ -444,7 +445,7 @@ impl State {
     }
 }
 
-/// The lock of a socket. Whoever lets go of it sees to what has come meanwhile.
+/// The lock of a socket. The thread that releases it handles what has come meanwhile.
 pub(crate) struct Guard<'a> {
     socket: &'a Socket,
     /// There until it is dropped.

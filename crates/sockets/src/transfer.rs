@@ -3,21 +3,21 @@
 use crate::endpoint::{Endpoint, Parts};
 use crate::error::Error;
 use crate::socket::Socket;
-use rsocket::{Place, Run, Span, Transfer};
+use rsocket::{Run, Span, Transfer, TransferMemory};
 use std::sync::{Arc, PoisonError};
 use transport::{Data, Sge};
 
 /// Reads up to this length are copied under the socket's lock, which is cheaper than to take it twice.
-const SHORT: usize = 8192;
+const SHORT_READ_MAX: usize = 8192;
 /// The most that is copied before the peer is told, and what it sent meanwhile is taken.
-const LONG: usize = 128 * 1024;
+const COPY_CHUNK_MAX: usize = 128 * 1024;
 /// Bytes from this length on are lent to the NIC for the duration of a call, if the peer is reached through shared
 /// memory.
 const LOAN_MIN: usize = 32 * 1024;
 /// The most that is lent at a time: the memory is looked at before.
 const LOAN_MAX: usize = 4 << 20;
 /// After so many bytes the peer is in the middle of a stream: a program with room for more gets what follows, too.
-const STREAM: usize = 16 * 1024;
+const STREAM_MIN_BYTES: usize = 16 * 1024;
 /// Room for inline data that does not lie in one piece.
 const MAX_INLINE: usize = hca::limits::MAX_INLINE as usize;
 
@@ -93,7 +93,7 @@ pub trait Scatter {
     /// The next place of `most` bytes at most, which the caller fills; empty if there is none.
     fn next(&mut self, most: usize) -> &mut [u8];
 
-    /// The same place, but the caller may leave it as it is: it comes again.
+    /// The next place to fill, which the caller may leave as it is: then it comes again.
     fn peek(&mut self) -> &mut [u8];
 }
 
@@ -179,8 +179,8 @@ impl Socket {
             };
             let posted = match transfer.place {
                 // It is posted sooner than the lock could be let go and taken again.
-                Place::Inline => post_transfer(&state.connection()?.parts, &transfer, bytes),
-                Place::Buffer(_) => {
+                TransferMemory::Inline => post_transfer(&state.connection()?.parts, &transfer, bytes),
+                TransferMemory::Buffer(_) => {
                     let parts = Arc::clone(&state.connection()?.parts);
                     drop(state);
                     let posted = post_transfer(&parts, &transfer, bytes);
@@ -198,7 +198,7 @@ impl Socket {
     }
 
     /// Sends bytes through shared memory from where they are: they are copied once, into the ring. What the peer has
-    /// not acknowledged at the end is copied into the send buffer, since it may have to be sent again. Answers how many
+    /// not acknowledged at the end is copied into the send buffer, since it may have to be sent again. Returns how many
     /// were sent: not all of them if there is no more room, or if something is wrong, of which the next call hears.
     fn send_lent(&self, parts: &Parts, bytes: &[u8]) -> usize {
         let lent = parts.nic.lend(bytes, parts.domain.number, |key| {
@@ -208,8 +208,8 @@ impl Socket {
                 let piece = &left[..transfer.length as usize];
                 let sge = Sge { address: piece.as_ptr() as u64, length: transfer.length, key };
                 let data = match transfer.place {
-                    Place::Inline => Data::Inline(piece),
-                    Place::Buffer(_) => Data::Gather(std::slice::from_ref(&sge)),
+                    TransferMemory::Inline => Data::Inline(piece),
+                    TransferMemory::Buffer(_) => Data::Gather(std::slice::from_ref(&sge)),
                 };
                 if !parts.write(transfer.wr_id(), transfer.remote, Some(transfer.immediate()), data) {
                     let _ = self.lock().could_not_post(&transfer);
@@ -248,7 +248,7 @@ impl Socket {
             let landed = state.progress_into(into.peek());
             into.next(landed);
             received += landed;
-            if received == room || landed < STREAM {
+            if received == room || landed < STREAM_MIN_BYTES {
                 break;
             }
         }
@@ -271,10 +271,11 @@ impl Socket {
         }
         loop {
             let endpoint = state.connection()?;
-            let runs = endpoint.protocol.unread_runs((room - received).min(if how.peek { room } else { LONG }));
+            let runs =
+                endpoint.protocol.unread_runs((room - received).min(if how.peek { room } else { COPY_CHUNK_MAX }));
             let length: usize = runs.iter().map(|run| run.length as usize).sum();
             let parts = Arc::clone(&endpoint.parts);
-            if length <= SHORT {
+            if length <= SHORT_READ_MAX {
                 copy_out(&parts, &runs, into)?;
             } else {
                 drop(state);
@@ -288,7 +289,7 @@ impl Socket {
             let endpoint = state.connection()?;
             endpoint.protocol.consume(length);
             endpoint.post_due();
-            if length < LONG || received == room {
+            if length < COPY_CHUNK_MAX || received == room {
                 return Ok(received);
             }
             // The peer goes on while the rest is copied.
@@ -307,10 +308,10 @@ fn cannot_send(endpoint: &Endpoint) -> Error {
 }
 
 /// Copies what one of the transfers of a loan needs into the send buffer, and answers where it is now.
-fn keep(parts: &Parts, transfers: &[(u64, &[u8], Place)], sge: Sge) -> [Sge; 2] {
+fn keep(parts: &Parts, transfers: &[(u64, &[u8], TransferMemory)], sge: Sge) -> [Sge; 2] {
     let found = transfers.binary_search_by_key(&sge.address, |(address, ..)| *address);
     match found.ok().and_then(|at| transfers.get(at)) {
-        Some((_, bytes, Place::Buffer(runs))) => {
+        Some((_, bytes, TransferMemory::Buffer(runs))) => {
             let (first, second) = bytes.split_at((runs[0].length as usize).min(bytes.len()));
             // They fit: the buffer is as long as the protocol was told.
             let _ = parts.send.write(runs[0].offset as usize, first);
@@ -333,12 +334,12 @@ pub(crate) fn post(
     wr_id: u64,
     to: Span,
     immediate: Option<u32>,
-    place: Place,
+    place: TransferMemory,
     length: u32,
     bytes: &mut Slices<'_>,
 ) -> bool {
     match place {
-        Place::Inline => {
+        TransferMemory::Inline => {
             if let Some(whole) = bytes.front().get(..length as usize) {
                 bytes.skip(whole.len());
                 return parts.write(wr_id, to, immediate, Data::Inline(whole));
@@ -353,7 +354,7 @@ pub(crate) fn post(
             });
             parts.write(wr_id, to, immediate, Data::Inline(&room[..filled]))
         }
-        Place::Buffer(runs) => {
+        TransferMemory::Buffer(runs) => {
             let mut fine = true;
             for run in runs {
                 let mut offset = run.offset as usize;

@@ -20,7 +20,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 /// Channels that no call uses at the moment: a new one takes several system calls.
-static FREE: PerProcess<Mutex<Vec<Arc<CompletionChannel>>>> = PerProcess::new();
+static FREE_CHANNELS: PerProcess<Mutex<Vec<Arc<CompletionChannel>>>> = PerProcess::new();
 
 /// A call that waits, as sockets know it.
 #[derive(Clone, Debug)]
@@ -40,7 +40,7 @@ fn new_number() -> u64 {
 impl Waiter {
     /// A new one, which no socket knows.
     pub fn new() -> Result<Waiter, Error> {
-        let free = lock(FREE.get_or_make(Mutex::default)).pop();
+        let free = lock(FREE_CHANNELS.get_or_make(Mutex::default)).pop();
         let channel = match free {
             Some(channel) => channel,
             None => Arc::new(CompletionChannel::new()?),
@@ -61,7 +61,7 @@ impl Waiter {
     /// It waits no more, and no socket knows it.
     pub fn end(self) {
         self.clear();
-        lock(FREE.get_or_make(Mutex::default)).push(self.channel);
+        lock(FREE_CHANNELS.get_or_make(Mutex::default)).push(self.channel);
     }
 }
 
@@ -201,7 +201,7 @@ pub trait Waitable: Send + Sync {
         }
     }
 
-    /// The same for a call that waits for several sockets, this one among them.
+    /// Whether something has happened, for a call that waits for several sockets, this one among them.
     fn look_for(&self, waiter: &Waiter, wait: &mut Wait) -> Look {
         self.nic().look_for_event_of([&*waiter.channel, &**self.channel()], &mut wait.call, None)
     }

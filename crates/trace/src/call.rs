@@ -704,12 +704,12 @@ calls! {
 }
 
 /// How many pieces of a list are kept.
-const KEPT: usize = 4;
+const KEPT_PIECES: usize = 4;
 
 /// A scatter/gather list: the first pieces of it, and what they are together.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pieces {
-    first: [Piece; KEPT],
+    first: [Piece; KEPT_PIECES],
     /// How many there are.
     pub count: u32,
     /// All their bytes.
@@ -736,12 +736,12 @@ impl Default for Piece {
 impl Pieces {
     /// How many pieces of a list are kept.
     #[cfg(feature = "json")]
-    pub(crate) const KEPT: u32 = KEPT as u32;
+    pub(crate) const KEPT_PIECES: u32 = KEPT_PIECES as u32;
 
     /// The pieces that are kept: all of them in most lists.
     #[must_use]
     pub fn kept(&self) -> &[Piece] {
-        &self.first[..(self.count as usize).min(KEPT)]
+        &self.first[..(self.count as usize).min(KEPT_PIECES)]
     }
 }
 
@@ -795,7 +795,7 @@ impl fmt::Display for Value<'_> {
                     let separator = if index == 0 { "" } else { ", " };
                     write!(f, "{separator}{:#x}+{} key {}", piece.address, piece.length, piece.key)?;
                 }
-                f.write_str(if pieces.count as usize > KEPT { ", …]" } else { "]" })
+                f.write_str(if pieces.count as usize > KEPT_PIECES { ", …]" } else { "]" })
             }
         }
     }

@@ -67,6 +67,11 @@ pub enum Failure {
         /// The answer's number.
         psn: Psn,
     },
+    /// The transport has no such operation.
+    NotCarried {
+        /// Its name.
+        transport: &'static str,
+    },
     /// The work cannot run on this queue pair.
     Unsuitable {
         /// Why.
@@ -97,6 +102,7 @@ impl Failure {
             Self::OverMtu { .. } => "over_mtu",
             Self::AtomicTooShort { .. } => "atomic_too_short",
             Self::BadAnswer { .. } => "bad_answer",
+            Self::NotCarried { .. } => "not_carried",
             Self::Unsuitable { .. } => "unsuitable",
             Self::PeerFault { .. } => "peer_fault",
             Self::Flushed => "flushed",
@@ -123,6 +129,7 @@ impl fmt::Display for Failure {
                 write!(f, "the 8 bytes of the answer to an atomic met local memory of {length}")
             }
             Self::BadAnswer { what, psn } => write!(f, "answer {psn}: {what}"),
+            Self::NotCarried { transport } => write!(f, "{transport} has no such operation"),
             Self::Unsuitable { what } => f.write_str(what),
             Self::PeerFault { what, psn } => write!(f, "the peer's packet {psn}: {what}"),
             Self::Flushed => f.write_str("the queue pair had stopped before this work was finished"),

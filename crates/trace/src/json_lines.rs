@@ -428,6 +428,7 @@ impl Serialize for Failed<'_> {
                 map.serialize_entry("what", what)?;
                 map.serialize_entry("psn", &psn.value())?;
             }
+            Failure::NotCarried { transport } => map.serialize_entry("transport", transport)?,
             Failure::Unsuitable { what } => map.serialize_entry("what", what)?,
             Failure::Flushed => {}
         }

@@ -265,7 +265,7 @@ impl FromJson for Pieces {
         let (count, bytes): (u32, u64) = (fields.get("count")?, fields.get("bytes")?);
         let mut pieces: Pieces = list
             .iter()
-            .take(count.min(Pieces::KEPT) as usize)
+            .take(count.min(Pieces::KEPT_PIECES) as usize)
             .map(|piece| {
                 let [address, length, key] = piece.as_array()?.as_slice() else { return None };
                 let (length, key) = (u32::from_json(Some(length))?, Key::from_json(Some(key))?);
@@ -440,6 +440,7 @@ fn failure(fields: &Fields<'_>) -> Option<Failure> {
         "over_mtu" => Failure::OverMtu { length: fields.get("length")?, mtu: fields.get("mtu")? },
         "atomic_too_short" => Failure::AtomicTooShort { length: fields.get("length")? },
         "bad_answer" => Failure::BadAnswer { what: fields.get("what")?, psn: psn()? },
+        "not_carried" => Failure::NotCarried { transport: fields.get("transport")? },
         "unsuitable" => Failure::Unsuitable { what: fields.get("what")? },
         "peer_fault" => Failure::PeerFault { what: fields.get("what")?, psn: psn()? },
         "flushed" => Failure::Flushed,

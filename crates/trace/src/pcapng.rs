@@ -69,12 +69,12 @@ impl<W: Write> PcapNg<W> {
         let id = self.interfaces;
         let next = id.checked_add(1).ok_or_else(|| failed(io::Error::other("no number is left")))?;
         self.block.begin(INTERFACE_DESCRIPTION);
-        self.block.put(&ETHERNET.to_be_bytes());
+        self.block.put(&LINK_TYPE_ETHERNET.to_be_bytes());
         self.block.put(&[0; 2]);
         // Frames are never cut.
         self.block.put(&0_u32.to_be_bytes());
         self.block.option(INTERFACE_NAME, cut(name).as_bytes());
-        self.block.option(TIME_RESOLUTION, &[NANOSECONDS]);
+        self.block.option(TIME_RESOLUTION, &[RESOLUTION_NANOSECONDS]);
         self.block.end_of_options();
         self.block.write(&mut self.writer).map_err(failed)?;
         self.interfaces = next;
@@ -84,7 +84,7 @@ impl<W: Write> PcapNg<W> {
     /// Adds one frame, from its destination MAC address to its ICRC, that was seen `at` nanoseconds after the epoch of
     /// the capture.
     pub fn frame(&mut self, interface: Interface, at: u64, frame: &[u8], comment: Option<&str>) -> Result<(), Error> {
-        self.write(interface, at, frame, comment.map(|text| (COMMENT, cut(text).as_bytes())))
+        self.write(interface, at, frame, comment.map(|text| (OPTION_COMMENT, cut(text).as_bytes())))
     }
 
     /// Adds one frame with the way it went instead of a comment, for a link that sees what is sent and what arrives.
@@ -93,7 +93,7 @@ impl<W: Write> PcapNg<W> {
             Direction::Inbound => 1,
             Direction::Outbound => 2,
         };
-        self.write(interface, at, frame, Some((FLAGS, &flags.to_be_bytes())))
+        self.write(interface, at, frame, Some((OPTION_FLAGS, &flags.to_be_bytes())))
     }
 
     fn write(&mut self, to: Interface, at: u64, frame: &[u8], option: Option<(u16, &[u8])>) -> Result<(), Error> {
@@ -147,20 +147,20 @@ const ENHANCED_PACKET: u32 = 6;
 /// A reader learns from it in which byte order the section is; ours is the network's.
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 /// The link type of frames that begin with a MAC address.
-const ETHERNET: u16 = 1;
+const LINK_TYPE_ETHERNET: u16 = 1;
 /// A time resolution: ten to the power of minus nine seconds.
-const NANOSECONDS: u8 = 9;
+const RESOLUTION_NANOSECONDS: u8 = 9;
 
 const END_OF_OPTIONS: u16 = 0;
 /// In any block.
-const COMMENT: u16 = 1;
+const OPTION_COMMENT: u16 = 1;
 /// In a section header: the program that wrote it.
 const USER_APPLICATION: u16 = 4;
 /// In an interface description.
 const INTERFACE_NAME: u16 = 2;
 const TIME_RESOLUTION: u16 = 9;
 /// In a packet: among other things, which way it went.
-const FLAGS: u16 = 2;
+const OPTION_FLAGS: u16 = 2;
 
 /// One block: its kind, its length, what stands in it in units of four bytes, and its length again.
 #[derive(Default)]

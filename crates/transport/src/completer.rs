@@ -14,10 +14,10 @@ use trace::{DropReason, Failure, RetryCause};
 use wire::{Aeth, Headers, NakCode, Psn, RnrTimer, Syndrome};
 
 /// Silence shorter than this is never suspicious: the peer may just not be running.
-const SUSPICIOUS: u64 = 2_000_000;
+const MIN_SUSPICIOUS_NANOS: u64 = 2_000_000;
 
 /// An RNR retry count that never runs out.
-const FOREVER: u8 = 7;
+const ENDLESS_RNR_RETRIES: u8 = 7;
 
 /// What follows from an acknowledgement, an answer or a timeout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,7 +49,7 @@ pub(crate) struct Progress {
 
 /// A READ, atomic or flush under way.
 #[derive(Clone, Copy, Debug)]
-struct Question {
+struct PendingRequest {
     first: Psn,
     psns: u32,
 }
@@ -91,7 +91,7 @@ pub(crate) struct Completer {
     stopwatch: Option<Stopwatch>,
     /// The smoothed round trip, once one was measured.
     round_trip: Option<u64>,
-    questions: VecDeque<Question>,
+    questions: VecDeque<PendingRequest>,
     /// Where the requests that were ever asked and are not yet answered end. A READ that is asked again must not reach
     /// across such an end: the responder keeps its answers request by request.
     ends: VecDeque<End>,
@@ -177,7 +177,7 @@ impl Completer {
     /// A request has left: start what has to be started.
     pub fn sent(&mut self, now: Time, first: Psn, psns: u32, question: bool, again: bool, timeout: u8) {
         if question {
-            self.questions.push_back(Question { first, psns });
+            self.questions.push_back(PendingRequest { first, psns });
             let end = first.add(psns);
             let place = self.ends.iter().rposition(|known| !known.psn.is_after(end)).map_or(0, |before| before + 1);
             if place == 0 || self.ends[place - 1].psn != end {
@@ -226,7 +226,7 @@ impl Completer {
         self.suspicion = match (self.round_trip, ack_timeout_nanos(timeout)) {
             _ if self.trusting => None,
             (Some(round_trip), Some(patience)) => {
-                let first = (4 * round_trip).max(SUSPICIOUS);
+                let first = (4 * round_trip).max(MIN_SUSPICIOUS_NANOS);
                 let wait = first.saturating_mul(1 << self.suspicions.min(16));
                 (wait < patience / 2).then(|| now.plus_nanos(wait))
             }
@@ -503,7 +503,7 @@ impl Completer {
 
     fn not_ready(&mut self, psn: Psn, timer: RnrTimer, connection: &Connection) -> Verdict {
         let allowed = connection.attributes.rnr_retry;
-        if allowed != FOREVER && self.not_ready_used >= u32::from(allowed) {
+        if allowed != ENDLESS_RNR_RETRIES && self.not_ready_used >= u32::from(allowed) {
             let tries = self.not_ready_used + 1;
             return Verdict::Fail(Status::RnrRetryExceeded, Failure::NotReady { psn, tries });
         }
@@ -516,7 +516,7 @@ impl Completer {
     /// How many more times the peer may be not ready; `None` is forever.
     pub fn not_ready_left(&self, connection: &Connection) -> Option<u8> {
         match connection.attributes.rnr_retry {
-            FOREVER => None,
+            ENDLESS_RNR_RETRIES => None,
             allowed => Some(allowed.saturating_sub(u8::try_from(self.not_ready_used).unwrap_or(u8::MAX))),
         }
     }

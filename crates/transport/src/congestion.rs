@@ -40,22 +40,22 @@ pub const fn packet_cost(payload: u32) -> u64 {
 
 /// The longest UDP datagram over IPv4, and what a packet in the middle of a message has beside its payload: BTH and
 /// ICRC.
-const DATAGRAM: u32 = 65_507;
-const HEADERS: u32 = 16;
+const MAX_DATAGRAM_BYTES: u32 = 65_507;
+const MIDDLE_HEADER_BYTES: u32 = 16;
 
 /// The most datagrams that are sent in one go.
-const TOGETHER: u32 = 4;
+const MAX_DATAGRAMS_PER_CALL: u32 = 4;
 
 /// What a sender should be able to send while an acknowledgement is on its way, three quarters of a window if that is
 /// less.
-const ENOUGH: u64 = 2 << 20;
+const ACK_FLIGHT_BYTES: u64 = 2 << 20;
 
 /// How many packets a datagram takes whose first is longer than the others.
-const LONGER: u32 = 2;
+const LONG_FIRST_PACKETS: u32 = 2;
 
 /// How many packets of that length a datagram takes.
 const fn most_in_datagram(packet_len: u32) -> u32 {
-    DATAGRAM / (packet_len + HEADERS)
+    MAX_DATAGRAM_BYTES / (packet_len + MIDDLE_HEADER_BYTES)
 }
 
 /// How a window behaves.
@@ -106,20 +106,21 @@ const PROBE_NANOS: u64 = 2_000_000;
 #[derive(Debug)]
 pub struct Window {
     config: WindowConfig,
-    size: u64,
+    /// The congestion window.
+    cwnd: u64,
     in_flight: u64,
     /// Below it the window doubles each round trip, above it grows by a packet.
-    threshold: u64,
+    ssthresh: u64,
     /// Acknowledged since the last step of additive growth, and when that was.
-    grown: u64,
-    grown_at: Time,
+    bytes_acked: u64,
+    stepped_at: Time,
     /// Where a full buffer was last found: close to it growth is slow. `u64::MAX` if nowhere.
     ceiling: u64,
     /// Acknowledged since the last loss.
     since_loss: u64,
     turns: Turns,
     round_trip: RoundTrip,
-    /// When the window was last cut for loss or delay, or the threshold for a timeout.
+    /// When the window was last cut for loss or delay, or `ssthresh` for a timeout.
     cut_at: Option<Time>,
 }
 
@@ -127,12 +128,12 @@ impl Window {
     /// A window that behaves as `config` says.
     pub fn new(config: WindowConfig) -> Window {
         Window {
-            size: config.initial.clamp(config.minimum.min(config.limit), config.limit),
+            cwnd: config.initial.clamp(config.minimum.min(config.limit), config.limit),
             config,
             in_flight: 0,
-            threshold: u64::MAX,
-            grown: 0,
-            grown_at: Time::ZERO,
+            ssthresh: u64::MAX,
+            bytes_acked: 0,
+            stepped_at: Time::ZERO,
             ceiling: u64::MAX,
             since_loss: 0,
             turns: Turns::default(),
@@ -168,7 +169,7 @@ impl Window {
     /// turn's worth (or a quarter of the window, if that is less) is declined, and it waits for as much.
     #[inline]
     pub fn reserve_unless_sliver(&mut self, qpn: Qpn, packet_len: u32, packets: u32, last_len: u32) -> u32 {
-        let least = self.config.quantum.min(self.size / 4).next_multiple_of(packet_cost(packet_len));
+        let least = self.config.quantum.min(self.cwnd / 4).next_multiple_of(packet_cost(packet_len));
         self.grant(qpn, packet_len, packets, last_len, least)
     }
 
@@ -189,18 +190,18 @@ impl Window {
     pub fn should_ask(&self, packet_len: u32, unasked: u32) -> bool {
         let cost = packet_cost(packet_len);
         let next = u64::from(self.burst(packet_len)).saturating_mul(cost);
-        let part = (self.size / 4).max(self.size.saturating_sub(ENOUGH));
+        let part = (self.cwnd / 4).max(self.cwnd.saturating_sub(ACK_FLIGHT_BYTES));
         !self.is_wide(packet_len)
             || self.has_waiters()
             || u64::from(unasked) * cost + next > part
-            || self.in_flight + next > self.size
+            || self.in_flight + next > self.cwnd
     }
 
     /// Whether a quarter of it takes a datagram full of packets of that length. Where it is narrower every packet
     /// counts, and so does every acknowledgement: losses have made it so.
     #[inline]
     pub fn is_wide(&self, packet_len: u32) -> bool {
-        !self.is_unlimited() && self.size / 4 >= u64::from(most_in_datagram(packet_len)) * packet_cost(packet_len)
+        !self.is_unlimited() && self.cwnd / 4 >= u64::from(most_in_datagram(packet_len)) * packet_cost(packet_len)
     }
 
     /// Like [`reserve`](Window::reserve), for one packet that is granted or not: it does not wait, and passes no queue
@@ -209,7 +210,7 @@ impl Window {
     pub fn reserve_one(&mut self, length: u32) -> Option<u64> {
         let charge = packet_cost(length);
         if !self.is_unlimited() {
-            if self.has_waiters() || self.size.saturating_sub(self.in_flight) < charge {
+            if self.has_waiters() || self.cwnd.saturating_sub(self.in_flight) < charge {
                 return None;
             }
             self.in_flight += charge;
@@ -221,7 +222,7 @@ impl Window {
         if self.is_unlimited() || packets == 0 {
             return packets;
         }
-        let room = self.size.saturating_sub(self.in_flight);
+        let room = self.cwnd.saturating_sub(self.in_flight);
         let allowed = self.turns.allow(qpn, room);
         let mut granted = fitting(allowed, packet_len, packets, last_len);
         if granted == 0 && self.in_flight == 0 {
@@ -258,11 +259,11 @@ impl Window {
         if self.is_unlimited() {
             return u32::MAX;
         }
-        let quarter = u32::try_from(self.size / 4 / packet_cost(packet_len)).unwrap_or(u32::MAX);
+        let quarter = u32::try_from(self.cwnd / 4 / packet_cost(packet_len)).unwrap_or(u32::MAX);
         let datagram = most_in_datagram(packet_len);
         match quarter / datagram {
             0 => quarter.max(1),
-            datagrams => datagrams.min(TOGETHER) * datagram,
+            datagrams => datagrams.min(MAX_DATAGRAMS_PER_CALL) * datagram,
         }
     }
 
@@ -271,7 +272,7 @@ impl Window {
     #[inline]
     pub fn burst_after_longer(&self, packet_len: u32) -> u32 {
         let burst = self.burst(packet_len);
-        if self.is_wide(packet_len) { burst - most_in_datagram(packet_len) + LONGER } else { burst }
+        if self.is_wide(packet_len) { burst - most_in_datagram(packet_len) + LONG_FIRST_PACKETS } else { burst }
     }
 
     /// What [`reserve`](Window::reserve) charges for `packets` packets when it grants them all. For a part of a run,
@@ -299,15 +300,15 @@ impl Window {
         }
         // A sender that neither fills half of its window nor is held back by it has not shown that the path carries
         // more.
-        let used = self.in_flight >= self.size / 2 || self.has_waiters();
+        let used = self.in_flight >= self.cwnd / 2 || self.has_waiters();
         self.in_flight = self.in_flight.saturating_sub(cost);
         self.since_loss = self.since_loss.saturating_add(cost);
         if let Some(sample) = round_trip_nanos {
             self.round_trip.sample(now, sample);
         }
-        if self.round_trip.exceeds(self.config.slack_nanos) && self.size > self.delay_floor() {
+        if self.round_trip.exceeds(self.config.slack_nanos) && self.cwnd > self.delay_floor() {
             self.delayed(now);
-        } else if used && self.size < self.config.limit {
+        } else if used && self.cwnd < self.config.limit {
             self.grow(now, cost);
         }
     }
@@ -323,9 +324,9 @@ impl Window {
         if self.may_cut(now) {
             self.cut_at = Some(now);
             let luck = !self.round_trip.is_raised() && self.since_loss >= self.config.limit;
-            self.ceiling = if luck { u64::MAX } else { self.size };
+            self.ceiling = if luck { u64::MAX } else { self.cwnd };
             self.since_loss = 0;
-            self.shrink_to(self.size / 10 * 7, self.config.minimum);
+            self.shrink_to(self.cwnd / 10 * 7, self.config.minimum);
         }
     }
 
@@ -337,18 +338,18 @@ impl Window {
         // The queue pairs of one destination time out together. Only the first finds a window that says anything about
         // the path.
         let minimum = self.config.minimum.min(self.config.limit);
-        if self.size > minimum {
-            self.threshold = (self.size / 2).max(minimum);
+        if self.cwnd > minimum {
+            self.ssthresh = (self.cwnd / 2).max(minimum);
             self.cut_at = Some(now);
         }
-        self.size = minimum;
-        self.grown = 0;
+        self.cwnd = minimum;
+        self.bytes_acked = 0;
     }
 
     /// The queue pair that waited longest, if there is room for its next packet. It has left the queue and holds the
     /// turn until the next call: its next [`reserve`](Window::reserve) passes those who still wait.
     pub fn next_waiter(&mut self) -> Option<Qpn> {
-        let room = if self.in_flight == 0 { u64::MAX } else { self.size.saturating_sub(self.in_flight) };
+        let room = if self.in_flight == 0 { u64::MAX } else { self.cwnd.saturating_sub(self.in_flight) };
         self.turns.next(room, self.config.quantum)
     }
 
@@ -362,9 +363,9 @@ impl Window {
         self.turns.leave(qpn);
     }
 
-    /// The window as it is now.
-    pub fn size(&self) -> u64 {
-        self.size
+    /// The congestion window as it is now.
+    pub fn cwnd(&self) -> u64 {
+        self.cwnd
     }
 
     /// What is reserved and not yet acknowledged or released.
@@ -383,33 +384,33 @@ impl Window {
     }
 
     fn grow(&mut self, now: Time, cost: u64) {
-        if self.size < self.threshold {
-            self.size = (self.size + cost).min(self.config.limit);
+        if self.cwnd < self.ssthresh {
+            self.cwnd = (self.cwnd + cost).min(self.config.limit);
             return;
         }
-        self.grown += cost;
-        if self.grown < self.size {
+        self.bytes_acked += cost;
+        if self.bytes_acked < self.cwnd {
             return;
         }
-        let next = (self.size + FULL_PACKET).min(self.config.limit);
-        if next > self.ceiling - self.ceiling / 8 && now.since(self.grown_at) < PROBE_NANOS {
-            self.grown = self.size;
+        let next = (self.cwnd + FULL_PACKET).min(self.config.limit);
+        if next > self.ceiling - self.ceiling / 8 && now.since(self.stepped_at) < PROBE_NANOS {
+            self.bytes_acked = self.cwnd;
             return;
         }
         if next > self.ceiling.saturating_add(2 * FULL_PACKET) {
             // Well past it and nothing was lost: the other sender that filled the buffer is gone.
             self.ceiling = u64::MAX;
         }
-        self.grown -= self.size;
-        self.grown_at = now;
-        self.size = next;
+        self.bytes_acked -= self.cwnd;
+        self.stepped_at = now;
+        self.cwnd = next;
     }
 
     /// The round trip is too long: by an eighth, once per round trip.
     fn delayed(&mut self, now: Time) {
         if self.may_cut(now) {
             self.cut_at = Some(now);
-            self.shrink_to(self.size - self.size / 8, self.delay_floor());
+            self.shrink_to(self.cwnd - self.cwnd / 8, self.delay_floor());
         }
     }
 
@@ -424,10 +425,10 @@ impl Window {
         !self.is_unlimited() && self.cut_at.is_none_or(|at| now.since(at) >= pause)
     }
 
-    fn shrink_to(&mut self, size: u64, floor: u64) {
-        self.size = size.max(floor).min(self.config.limit);
-        self.threshold = self.size;
-        self.grown = 0;
+    fn shrink_to(&mut self, cwnd: u64, floor: u64) {
+        self.cwnd = cwnd.max(floor).min(self.config.limit);
+        self.ssthresh = self.cwnd;
+        self.bytes_acked = 0;
     }
 }
 

@@ -118,6 +118,24 @@ sums! {
     }
 }
 
+sums! {
+    /// How often the NIC's engine woke, and why. It belongs to no queue pair.
+    EngineWakes {
+        /// Another process wrote into a ring of shared memory.
+        doorbell,
+        /// Packets came over UDP.
+        socket,
+        /// A thread of the program asked for it.
+        bell,
+        /// A network interface changed.
+        interface,
+        /// Something came over another link.
+        link,
+        /// A deadline came, or the time to look at a program that polls.
+        timeout,
+    }
+}
+
 /// All of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
@@ -125,12 +143,15 @@ pub struct Counters {
     pub traffic: Traffic,
     /// What does not happen to every message.
     pub incidents: Incidents,
+    /// Why the engine woke.
+    pub engine_wakes: EngineWakes,
 }
 
 impl AddAssign for Counters {
     fn add_assign(&mut self, other: Counters) {
         self.traffic += other.traffic;
         self.incidents += other.incidents;
+        self.engine_wakes += other.engine_wakes;
     }
 }
 
@@ -265,9 +286,11 @@ mod tests {
         let one = Counters {
             traffic: Traffic { sent_packets: 3, ..Traffic::default() },
             incidents: Incidents { timeouts: u64::MAX, ..Incidents::default() },
+            engine_wakes: EngineWakes { bell: 2, ..EngineWakes::default() },
         };
         sum += one;
         sum += one;
         assert_eq!((sum.traffic.sent_packets, sum.incidents.timeouts), (6, u64::MAX - 1));
+        assert_eq!(sum.engine_wakes, EngineWakes { bell: 4, ..EngineWakes::default() });
     }
 }

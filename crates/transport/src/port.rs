@@ -13,7 +13,7 @@ pub const MAX_TRAIN: u32 = 64 * 1024;
 
 /// What came of asking a shared receive queue for a receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Taken {
+pub enum TakenReceive {
     /// The receive was copied out.
     Taken,
     /// The queue is empty.
@@ -80,7 +80,7 @@ pub trait Port {
     fn bind(&mut self, subject: Subject, bind: &Bind) -> Result<(), Refusal>;
 
     /// Takes the next receive of a shared receive queue into `into` (reusing its allocation).
-    fn take_receive(&mut self, qpn: Qpn, srq: Srqn, into: &mut ReceiveWork) -> Taken;
+    fn take_receive(&mut self, qpn: Qpn, srq: Srqn, into: &mut ReceiveWork) -> TakenReceive;
 
     /// Takes the tagged buffer that a message with this tag matches, or else the next receive. A message without a tag
     /// matches nothing, and is not counted.

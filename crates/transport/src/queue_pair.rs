@@ -16,7 +16,7 @@ pub use express::AtOnce;
 pub use frames::FrameOut;
 
 use self::pacing::{MarkedDatagram, RecentTargets};
-use self::question::Question;
+use self::question::QuestionOutcome;
 use self::rendezvous::Rendezvouses;
 use crate::attributes::{Attributes, Capabilities, Limits};
 use crate::completed_work::Counts;
@@ -107,7 +107,7 @@ pub struct QueuePair {
     cnp_owed: bool,
     /// A packet has arrived since the queue pair became ready to receive.
     established: bool,
-    question: Question,
+    question: QuestionOutcome,
     /// Where its shared receive queue matches tags: the data that is to be read.
     rendezvouses: Option<Box<Rendezvouses>>,
     /// How fast it may send, where anything limits that.
@@ -163,7 +163,7 @@ impl QueuePair {
             recent: RecentTargets::default(),
             rate: None,
             established: false,
-            question: Question::None,
+            question: QuestionOutcome::None,
             rendezvouses: None,
             stop: None,
             peer_said: None,
@@ -268,14 +268,9 @@ impl QueuePair {
         if matches!(state, State::Reset | State::Init | State::ReadyToReceive) {
             return Err(PostError::WrongState { state, queue: "send" });
         }
-        let supported = match operation {
-            Operation::Send { immediate } => immediate.is_none() || kind != Kind::RawPacket,
-            Operation::Write { .. } | Operation::LocalInvalidate { .. } | Operation::BindWindow(_) => {
-                kind.is_connected()
-            }
-            _ => kind.is_reliable(),
-        };
-        if !supported {
+        // Hardware takes what only a better transport could send, and fails when it comes to it; so does the requester.
+        let is_carried = operation.is_of(kind);
+        if !is_carried && (kind == Kind::RawPacket || operation.is_local()) {
             return Err(PostError::NotSupported { transport: kind.name(), operation: operation.name() });
         }
         let writes_locally =
@@ -290,7 +285,7 @@ impl QueuePair {
         if kind == Kind::RawPacket && length < ETHERNET_HEADER as u64 {
             return Err(PostError::FrameTooShort { length });
         }
-        if request.target.is_some() != (kind == Kind::UnreliableDatagram) {
+        if is_carried && request.target.is_some() != (kind == Kind::UnreliableDatagram) {
             return Err(PostError::Target);
         }
         if request.xrc_srq.is_some() != (kind == Kind::XrcInitiator && !operation.is_local()) {

@@ -126,7 +126,7 @@ impl Rate {
         (self.paid_at, self.waits_until) = (Time::ZERO, None);
     }
 
-    /// A congestion notification arrived, at a port of this rate. Answers the rate before and after it, in bit/s.
+    /// A congestion notification arrived, at a port of this rate. Returns the rate before and after it, in bit/s.
     pub fn notified(&mut self, now: Time, line_rate: u64) -> (u64, u64) {
         let config = DcqcnConfig { line_rate, ..DcqcnConfig::default() };
         let congestion = self.congestion.get_or_insert_with(|| Dcqcn::new(config, now));

@@ -287,6 +287,10 @@ impl Requester {
     ) -> Result<(), (Status, Failure)> {
         let Some(work) = queue.get_mut(seq) else { return Ok(()) };
         let subject = work.subject(connection);
+        if !work.operation.is_of(connection.kind) {
+            // What mlx5 and Soft-RoCE report.
+            return Err((Status::LocalQpOperation, Failure::NotCarried { transport: connection.kind.name() }));
+        }
         match work.operation {
             Operation::LocalInvalidate { key } => {
                 // The status of every operation on memory keys that fails (IBA 11.6.2), not only of binds: what mlx5
@@ -482,7 +486,7 @@ impl Requester {
         };
         let tail = if ends { tail } else { Tail::Plain };
         let opcode = Opcode::of(connection.transport(), operation, Position::of(starts, ends), tail);
-        // `post_send` refused what the transport has no opcode for.
+        // `begin` has refused what the transport has no opcode for.
         let (offset, length) = work.span(self.sent, count, connection.mtu());
         let headers = self.headers(opcode.unwrap_or(Opcode::RcSendOnly), work, connection);
         headers.bth.solicited = ends && work.flags.contains(SendFlags::SOLICITED);

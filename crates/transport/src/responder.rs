@@ -15,7 +15,7 @@ pub(crate) use tagged::Rendezvous;
 use crate::completed_work::{Count, Counts};
 use crate::completion::{AsyncEvent, Cause, Completion, CompletionKind, FrameNotes, Queue, Status};
 use crate::connection::Connection;
-use crate::port::{Port, Taken};
+use crate::port::{Port, TakenReceive};
 use crate::receive::{ReceiveQueue, scatter};
 use crate::train::Inbound;
 use crate::work::{MAX_MESSAGE, PostError, ReceiveRequest, ReceiveWork};
@@ -85,7 +85,7 @@ enum Message {
 
 /// Whether the peer was told to come back and has not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Waiting {
+enum RnrWait {
     #[default]
     No,
     ForSequence,
@@ -117,7 +117,7 @@ struct Arrival<'a> {
 pub(crate) struct Responder {
     expected: Psn,
     msn: Msn,
-    waiting: Waiting,
+    waiting: RnrWait,
     /// UC: the rest of a damaged message is passed over.
     abandoned: bool,
     message: Message,
@@ -154,7 +154,7 @@ impl Responder {
             own,
             srq,
             tags: None,
-            waiting: Waiting::No,
+            waiting: RnrWait::No,
             answers: Answers::default(),
             completions: VecDeque::new(),
             abandoned: false,
@@ -175,7 +175,7 @@ impl Responder {
         }
         self.hand.held = false;
         self.message = Message::None;
-        self.waiting = Waiting::No;
+        self.waiting = RnrWait::No;
         self.answers.reset(0);
         self.completions.clear();
         self.abandoned = false;
@@ -190,7 +190,7 @@ impl Responder {
 
     /// Whether the peer has sent the request that is expected, and was told to come back as there was no receive.
     pub fn has_asked_back(&self) -> bool {
-        self.waiting == Waiting::ForReceive
+        self.waiting == RnrWait::ForReceive
     }
 
     /// The shared receive queue that its receives come from.
@@ -325,7 +325,7 @@ impl Responder {
     fn conclude(&mut self, verdict: Verdict, inbound: &Inbound<'_>, connection: &Connection) -> Reaction {
         match verdict {
             Verdict::Accepted => {
-                self.waiting = Waiting::No;
+                self.waiting = RnrWait::No;
                 let answered_otherwise = answered(inbound.headers.bth.opcode.operation());
                 if inbound.headers.bth.ack_req && !answered_otherwise {
                     self.answers.acknowledge(self.expected.sub(1), self.msn);
@@ -336,7 +336,7 @@ impl Responder {
             Verdict::Drop(reason) => Reaction::Dropped(reason),
             Verdict::OutOfOrder => {
                 let syndrome = Syndrome::Nak(NakCode::SequenceError);
-                self.waiting = Waiting::ForSequence;
+                self.waiting = RnrWait::ForSequence;
                 if self.message != Message::None {
                     // Soft-RoCE ignores a second refusal unless it was told of progress since the first, and waits for
                     // its timer.
@@ -348,7 +348,7 @@ impl Responder {
             Verdict::NotReady => {
                 let timer = RnrTimer::new(connection.attributes.min_rnr_timer);
                 let syndrome = Syndrome::RnrNak { timer };
-                self.waiting = Waiting::ForReceive;
+                self.waiting = RnrWait::ForReceive;
                 self.answers.refuse(self.expected, self.msn, syndrome);
                 Reaction::Refused(DropReason::NoReceive, self.expected, syndrome)
             }
@@ -372,7 +372,7 @@ impl Responder {
         let ahead = psn.diff(self.expected);
         if ahead > 0 {
             return match self.waiting {
-                Waiting::No => Verdict::OutOfOrder,
+                RnrWait::No => Verdict::OutOfOrder,
                 _ => Verdict::Drop(DropReason::AfterNak),
             };
         }
@@ -456,9 +456,9 @@ impl Responder {
                 true => self.take_for_tag(arrival, ends, connection, port),
             };
             match taken {
-                Taken::Taken => {}
-                Taken::Empty => return Verdict::NotReady,
-                Taken::Unknown => return invalid(RequestFault::SharedQueueGone),
+                TakenReceive::Taken => {}
+                TakenReceive::Empty => return Verdict::NotReady,
+                TakenReceive::Unknown => return invalid(RequestFault::SharedQueueGone),
             }
         }
         let data = self.after_tag(arrival);
@@ -644,7 +644,7 @@ impl Responder {
         Some(Subject { pd, ..connection.remote() })
     }
 
-    fn take_receive<P: Port>(&mut self, xrc: Option<Srqn>, connection: &Connection, port: &mut P) -> Taken {
+    fn take_receive<P: Port>(&mut self, xrc: Option<Srqn>, connection: &Connection, port: &mut P) -> TakenReceive {
         let taken = match xrc.or(self.srq) {
             Some(srq) => {
                 self.hand.queue = Queue::Shared(srq);
@@ -656,15 +656,15 @@ impl Responder {
                 self.hand.queue = Queue::Receive;
                 self.hand.subject = None;
                 match &mut self.own {
-                    None => Taken::Unknown,
+                    None => TakenReceive::Unknown,
                     Some(own) => match own.take(&mut self.hand.work) {
-                        true => Taken::Taken,
-                        false => Taken::Empty,
+                        true => TakenReceive::Taken,
+                        false => TakenReceive::Empty,
                     },
                 }
             }
         };
-        self.hand.held = taken == Taken::Taken;
+        self.hand.held = taken == TakenReceive::Taken;
         self.hand.space = self.hand.work.space();
         self.hand.tagged = Tagged::No;
         taken

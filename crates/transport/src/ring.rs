@@ -29,7 +29,7 @@ impl<T: Default> Ring<T> {
         Ring { slots: Vec::new(), capacity, head: 0, tail: 0 }
     }
 
-    /// Appends an element: `fill` gets a slot with whatever its last user left in it. Answers the element's number.
+    /// Appends an element: `fill` gets a slot with whatever its last user left in it. Returns the element's number.
     #[inline]
     pub(crate) fn push_with(&mut self, fill: impl FnOnce(&mut T)) -> Result<u64, Full> {
         if self.len() >= self.capacity {

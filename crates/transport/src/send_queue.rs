@@ -22,14 +22,14 @@ pub(crate) enum Outcome {
 }
 
 /// Work of the queue pair's own, of which the program does not know: a rendezvous.
-const OWN: SendFlags = SendFlags::from_bits_retain(1 << 7);
+const OWN_WORK: SendFlags = SendFlags::from_bits_retain(1 << 7);
 
 /// Inline data up to this length lies in the slot itself.
-const NEAR: usize = 64;
+const NEAR_INLINE_BYTES: usize = 64;
 
 /// Where the bytes of a work request are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-enum Place {
+enum RequestBytes {
     /// Inline data in `near`.
     Near,
     /// Inline data in `far`.
@@ -65,11 +65,11 @@ pub(crate) struct SendWork {
     /// How many sequence numbers it takes: packets sent, or packets of answer for a READ. Local work takes none.
     pub packets: u32,
     pub flags: SendFlags,
-    place: Place,
+    place: RequestBytes,
     /// Packets may have been sent; `first` and `packets` are set.
     pub started: bool,
     ended: Ended,
-    near: [u8; NEAR],
+    near: [u8; NEAR_INLINE_BYTES],
     sge: Sge,
     sges: Vec<Sge>,
     far: Vec<u8>,
@@ -89,10 +89,10 @@ impl Default for SendWork {
             first: Psn::default(),
             packets: 0,
             flags: SendFlags::empty(),
-            place: Place::default(),
+            place: RequestBytes::default(),
             started: false,
             ended: Ended::No,
-            near: [0; NEAR],
+            near: [0; NEAR_INLINE_BYTES],
             sge: Sge::default(),
             sges: Vec::new(),
             far: Vec::new(),
@@ -110,22 +110,22 @@ impl SendWork {
         self.place = match data {
             Data::Gather(&[sge]) => {
                 self.sge = sge;
-                Place::One
+                RequestBytes::One
             }
             Data::Gather(sges) => {
                 self.sges.clear();
                 self.sges.extend_from_slice(sges);
-                Place::Many
+                RequestBytes::Many
             }
             Data::Inline(bytes) => match self.near.get_mut(..bytes.len()) {
                 Some(near) => {
                     near.copy_from_slice(bytes);
-                    Place::Near
+                    RequestBytes::Near
                 }
                 None => {
                     self.far.clear();
                     self.far.extend_from_slice(bytes);
-                    Place::Far
+                    RequestBytes::Far
                 }
             },
         };
@@ -136,7 +136,7 @@ impl SendWork {
         let mut bytes = core::mem::take(&mut self.far);
         bytes.resize(self.length as usize, 0);
         if read(self.sges(), &mut bytes) {
-            self.place = Place::Far;
+            self.place = RequestBytes::Far;
         }
         self.far = bytes;
     }
@@ -145,9 +145,9 @@ impl SendWork {
     #[inline]
     pub fn sges(&self) -> &[Sge] {
         match self.place {
-            Place::One => core::slice::from_ref(&self.sge),
-            Place::Many => &self.sges,
-            Place::Near | Place::Far => &[],
+            RequestBytes::One => core::slice::from_ref(&self.sge),
+            RequestBytes::Many => &self.sges,
+            RequestBytes::Near | RequestBytes::Far => &[],
         }
     }
 
@@ -155,16 +155,16 @@ impl SendWork {
     #[inline]
     pub fn inline(&self) -> Option<&[u8]> {
         match self.place {
-            Place::Near => self.near.get(..self.length as usize),
-            Place::Far => Some(&self.far),
-            Place::One | Place::Many => None,
+            RequestBytes::Near => self.near.get(..self.length as usize),
+            RequestBytes::Far => Some(&self.far),
+            RequestBytes::One | RequestBytes::Many => None,
         }
     }
 
     /// Whether it came with its bytes.
     #[inline]
     pub fn is_inline(&self) -> bool {
-        matches!(self.place, Place::Near | Place::Far)
+        matches!(self.place, RequestBytes::Near | RequestBytes::Far)
     }
 
     /// On whose behalf it touches local memory.
@@ -179,7 +179,7 @@ impl SendWork {
     /// Whether it is the queue pair's own.
     #[inline]
     fn is_own(&self) -> bool {
-        self.flags.contains(OWN)
+        self.flags.contains(OWN_WORK)
     }
 
     /// Whether it is not known yet how it ends.
@@ -294,7 +294,7 @@ impl SendQueue {
     pub fn post_own(&mut self, request: &SendRequest<'_>, srq: Srqn) -> Option<u64> {
         self.release_unsignaled();
         self.ring.set_capacity(self.ring.capacity() + 1);
-        let own = SendRequest { flags: request.flags | OWN, ..*request };
+        let own = SendRequest { flags: request.flags | OWN_WORK, ..*request };
         let seq = self.take(&own, request.data.length() as u32, None, None).ok()?;
         self.own += 1;
         self.own_reads += u32::from(request.operation.is_answered());
@@ -324,7 +324,7 @@ impl SendQueue {
     }
 
     /// Takes a work request of one packet that goes out at once, with this sequence number, after
-    /// [`may_post`](SendQueue::may_post) has agreed. Answers its number in the queue.
+    /// [`may_post`](SendQueue::may_post) has agreed. Returns its number in the queue.
     #[inline]
     pub fn post_started(&mut self, request: &SendRequest<'_>, length: u32, psn: Psn) -> Result<u64, PostError> {
         self.take(request, length, Some(psn), None)
@@ -436,7 +436,7 @@ impl SendQueue {
         for seq in self.ring.head()..self.ring.tail() {
             if let Some(work) = self.ring.get_mut(seq)
                 && work.is_open()
-                && work.place == Place::One
+                && work.place == RequestBytes::One
                 && work.sge.key == key
             {
                 let pieces = to(work.sge);

@@ -38,7 +38,7 @@ const UNHANDLED_MAX: u32 = 0x3fff;
 /// | a buffer is added while the counts differ | it waits; completions say that a synchronization is needed |
 #[derive(Debug)]
 pub struct TagList {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<TagEntry>,
     /// The first so many entries are matched, the others wait for the counts to agree.
     active: usize,
     capacity: u32,
@@ -54,7 +54,7 @@ pub struct TagList {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct TagEntry {
     handle: u32,
     wr_id: u64,
     tag: u64,
@@ -173,7 +173,7 @@ impl TagList {
         let mut pieces = self.spare.pop().unwrap_or_default();
         pieces.clear();
         pieces.extend_from_slice(sges);
-        self.entries.push_back(Entry { handle, wr_id, tag, mask, sges: pieces });
+        self.entries.push_back(TagEntry { handle, wr_id, tag, mask, sges: pieces });
         Ok(handle)
     }
 
@@ -219,7 +219,7 @@ impl TagList {
         true
     }
 
-    /// A message matched nothing, and has an ordinary receive. Answers whether software has fallen far behind.
+    /// A message matched nothing, and has an ordinary receive. Returns whether software has fallen far behind.
     pub fn was_unexpected(&mut self) -> bool {
         self.unexpected = self.unexpected.wrapping_add(1);
         self.unexpected.wrapping_sub(self.handled) > UNHANDLED_MAX

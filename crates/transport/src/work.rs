@@ -2,7 +2,7 @@
 //! into the queue.
 
 use crate::attributes::AddressVector;
-use crate::kind::State;
+use crate::kind::{Kind, State};
 use alloc::vec::Vec;
 use wire::access::{Access, Bind};
 use wire::{Feth, Key, Placement, Qkey, Qpn, Selectivity, Srqn};
@@ -133,6 +133,17 @@ impl Operation {
                 | Operation::AtomicWrite { .. }
                 | Operation::Flush { .. }
         )
+    }
+
+    /// Whether queue pairs of this kind have it.
+    pub(crate) fn is_of(&self, kind: Kind) -> bool {
+        match self {
+            Operation::Send { immediate } => immediate.is_none() || kind != Kind::RawPacket,
+            Operation::Write { .. } | Operation::LocalInvalidate { .. } | Operation::BindWindow(_) => {
+                kind.is_connected()
+            }
+            _ => kind.is_reliable(),
+        }
     }
 
     /// Whether it never leaves the NIC.

@@ -24,7 +24,7 @@ impl AddressHandle {
         Ok(AddressHandle { target: DatagramTarget { av, qpn, qkey } })
     }
 
-    /// The way that somebody else found.
+    /// A way that was found elsewhere.
     pub(crate) fn found(av: AddressVector, qpn: Qpn, qkey: Qkey) -> AddressHandle {
         AddressHandle { target: DatagramTarget { av, qpn, qkey } }
     }

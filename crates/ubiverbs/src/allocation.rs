@@ -20,7 +20,7 @@
 //! arena that nobody else has.
 #![allow(unsafe_code)]
 
-use crate::arena::Plot;
+use crate::arena::ArenaBlock;
 use crate::backend;
 use crate::error::Error;
 use crate::own::{Kept, Memory as OwnMemory};
@@ -36,7 +36,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use transport::{Access, ProtectionDomain};
 
 /// A cache line: no two buffers share one, and atomics on any multiple of eight are aligned.
-const ALIGNMENT: usize = 64;
+const BUFFER_ALIGNMENT: usize = 64;
 
 /// Registered memory.
 pub(crate) struct Allocation {
@@ -107,11 +107,11 @@ impl Allocation {
     }
 
     /// A part of memory that an arena has registered.
-    pub fn plot(plot: Plot, (whole, start, length): (&Allocation, usize, usize)) -> Arc<Allocation> {
+    pub fn of_arena(block: ArenaBlock, (whole, start, length): (&Allocation, usize, usize)) -> Arc<Allocation> {
         debug_assert!(!whole.is_read_only() && whole.check(start, length).is_ok());
         // SAFETY: the part lies within.
         let first = unsafe { whole.memory.first.add(start) };
-        let memory = ManuallyDrop::new(Memory { first, length, owner: Owner::Arena(plot) });
+        let memory = ManuallyDrop::new(Memory { first, length, owner: Owner::Arena(block) });
         Arc::new(Allocation { memory, registration: whole.registration.again(), access: whole.access })
     }
 
@@ -225,7 +225,7 @@ impl Allocation {
         let mut rest = bytes;
         while !rest.is_empty() {
             if rest.len() <= 8 {
-                // Whoever sees any of the last bytes sees all that came before.
+                // A reader of any of the last bytes sees all that came before.
                 fence(Ordering::Release);
             }
             at += match (rest.first_chunk::<8>(), self.word(at)) {
@@ -300,7 +300,7 @@ enum Owner {
     /// Inside a value of the program's: a [`Kept`].
     Program(Box<dyn Any + Send + Sync>),
     /// A part of an arena, which has it again when this is dropped.
-    Arena(#[allow(dead_code)] Plot),
+    Arena(#[allow(dead_code)] ArenaBlock),
 }
 
 impl Memory {
@@ -353,7 +353,7 @@ fn zeroed(length: usize) -> Result<Memory, Error> {
     if length == 0 {
         return Err(empty());
     }
-    let layout = Layout::from_size_align(length, ALIGNMENT)
+    let layout = Layout::from_size_align(length, BUFFER_ALIGNMENT)
         .map_err(|source| Error::Register { length, source: Box::new(source) })?;
     // SAFETY: the layout is not empty.
     let first = unsafe { alloc_zeroed(layout) };
@@ -413,7 +413,7 @@ impl Span {
         self.back(Allocation::into_program)
     }
 
-    /// The same for bytes that came in a box.
+    /// Deregisters the memory and gives back the box that the bytes came in.
     pub fn into_box(self) -> Result<Box<[u8]>, Span> {
         self.back(|allocation| allocation.release(Memory::is_box, Memory::into_box))
     }

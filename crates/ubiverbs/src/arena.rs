@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
 /// Buffers begin and end at multiples of a cache line: no two of them share one.
-const GRANULE: usize = 64;
+const GRANULE_BYTES: usize = 64;
 
 /// Memory that is registered once and handed out in buffers of any length. A handle; clones are the same arena.
 ///
@@ -65,7 +65,7 @@ struct Free {
 }
 
 /// A range of an arena that is in use. Dropping it gives it back.
-pub(crate) struct Plot {
+pub(crate) struct ArenaBlock {
     core: Arc<Core>,
     start: usize,
     length: usize,
@@ -103,7 +103,7 @@ impl Arena {
     /// A buffer of `length` bytes, as soon as there is one: a future for any executor, or to [`wait`](NextBuffer::wait)
     /// for. Dropping it loses nothing.
     ///
-    /// Whoever comes first gets what comes back, so many who want little can keep one waiting who wants much.
+    /// The first caller gets what comes back, so many callers that want little can keep one waiting that wants much.
     pub fn next(&self, length: usize) -> NextBuffer {
         NextBuffer { arena: self.clone(), length }
     }
@@ -124,9 +124,9 @@ impl Arena {
     }
 
     fn buffer(&self, (start, taken): (usize, usize), length: usize) -> RegisteredMut {
-        let plot = Plot { core: Arc::clone(&self.core), start, length: taken };
+        let block = ArenaBlock { core: Arc::clone(&self.core), start, length: taken };
         let (whole, first, _) = self.core.whole.place();
-        RegisteredMut::new(Span::all(Allocation::plot(plot, (whole, first + start, length.max(1)))))
+        RegisteredMut::new(Span::all(Allocation::of_arena(block, (whole, first + start, length.max(1)))))
     }
 }
 
@@ -136,7 +136,7 @@ impl Free {
         let (start, size) =
             self.ranges.iter().map(|(start, size)| (*start, *size)).find(|(_, size)| *size >= length)?;
         // The last range of all may end within a granule.
-        let taken = length.checked_next_multiple_of(GRANULE)?.min(size);
+        let taken = length.checked_next_multiple_of(GRANULE_BYTES)?.min(size);
         self.ranges.remove(&start);
         if taken < size {
             self.ranges.insert(start + taken, size - taken);
@@ -163,7 +163,7 @@ impl Free {
     }
 }
 
-impl Drop for Plot {
+impl Drop for ArenaBlock {
     fn drop(&mut self) {
         let mut free = lock(&self.core.free);
         free.give(self.start, self.length);

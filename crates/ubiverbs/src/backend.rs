@@ -9,8 +9,8 @@
 //!
 //! The API hands out `&mut [u8]` to a buffer as soon as the NIC says that the buffer's work has ended. So the memory
 //! safety of a program rests on what the NIC says, and the traits through which it speaks are unsafe to implement:
-//! [`Context`], [`DeviceMemory`], [`CompletionQueue`], [`QueuePair`] and [`SharedReceiveQueue`]. Whoever implements
-//! them promises:
+//! [`Context`], [`DeviceMemory`], [`CompletionQueue`], [`QueuePair`] and [`SharedReceiveQueue`]. A crate that
+//! implements them promises:
 //!
 //! 1. **Memory.** The NIC touches the memory of [`Context::register`] only within the range and the rights of a key
 //!    that is registered: for peers where the rights say so, else to carry out work posted for it.
@@ -120,7 +120,7 @@ pub trait Parker: Debug + Send + Sync {
     /// mistake. Drives meanwhile.
     fn park(&self, limit: Option<Duration>);
 
-    /// Ends the wait, or the next one. Called in any thread, and by whoever made the progress.
+    /// Ends the wait, or the next one. Called in any thread, also by the one that made the progress.
     fn unpark(&self);
 }
 
@@ -226,7 +226,8 @@ pub unsafe trait Context: Debug + Send + Sync {
     fn event_fd(&self) -> BorrowedFd<'_>;
 }
 
-/// Memory of a device. Freed when it is dropped; whoever registers a part of it keeps it until that is deregistered.
+/// Memory of a device. Freed when it is dropped; the owner of a registration of a part keeps it until that is
+/// deregistered.
 ///
 /// # Safety
 /// It keeps the promise [about keys](self#safety).

@@ -70,7 +70,7 @@ thread_local! {
 }
 
 /// How long a thread sleeps where nothing can wake it, because there is no NIC or no descriptor left.
-const BLIND: Duration = Duration::from_millis(1);
+const BLIND_SLEEP: Duration = Duration::from_millis(1);
 
 /// What a thread sleeps on.
 struct Parker {
@@ -87,7 +87,7 @@ impl Parker {
     fn park(&self, limit: Option<Duration>) {
         match &self.nic {
             Some(nic) => nic.park(limit),
-            None => std::thread::sleep(BLIND),
+            None => std::thread::sleep(BLIND_SLEEP),
         }
     }
 }

@@ -24,8 +24,9 @@
 //! # Ok::<(), ubiverbs::Error>(())
 //! ```
 //!
-//! A finding has the [number](Number) of its rule, which never changes its meaning, a [`Severity`], one sentence with the
-//! program's own values, the cause, the evidence, and what to do. Findings of one rule about one object are told once.
+//! A finding has the [number](Number) of its rule, which never changes its meaning, a [`Severity`], one sentence with
+//! the program's own values, the cause, the evidence, and what to do. Findings of one rule about one object are told
+//! once.
 //! `ubiverbs explain UV-0201` has the page of a rule, and so has [`Rule::page`].
 //!
 //! Off, it costs nothing; on, a small message takes up to three times as long.
@@ -36,8 +37,8 @@ use crate::error::Error;
 use hca::Nic;
 use std::sync::mpsc::{Receiver, channel};
 
-/// Checks this process from now on: findings come out of the receiver, in the order in which they are made. Call it before
-/// anything else of this crate, for what is not seen to be made cannot be judged.
+/// Checks this process from now on: findings come out of the receiver, in the order in which they are made. Call it
+/// before anything else of this crate, for what is not seen to be made cannot be judged.
 ///
 /// If the environment has asked for a checker already, its settings count, and findings go both ways. Dropping the
 /// receiver leaves the checker on.
@@ -51,8 +52,8 @@ pub fn findings(settings: Settings) -> Result<Receiver<Finding>, Error> {
     Ok(receiver)
 }
 
-/// The same, with each finding handed to `tell`, in a thread of its own: it may call whatever it likes, and the program
-/// does not wait for it.
+/// Checks this process from now on and hands each finding to `tell`, in a thread of its own: it may call whatever it
+/// likes, and the program does not wait for it.
 ///
 /// ```no_run
 /// use ubiverbs::checks::{self, Settings, Severity};

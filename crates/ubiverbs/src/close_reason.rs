@@ -86,7 +86,7 @@ impl CloseReason {
         }
     }
 
-    /// The same, from what the NIC says.
+    /// The reason that the NIC gives.
     fn of(stop: Stop, qpn: Qpn) -> CloseReason {
         match stop {
             Stop::Work { cause: Failure::PeerGone { .. }, .. } => CloseReason::PeerDied,

@@ -147,7 +147,7 @@ impl CompletionQueue {
     /// The next completion, as a future.
     ///
     /// # Cancel safety
-    /// It takes a completion at the moment it answers with it: dropping it before loses none.
+    /// It takes a completion at the moment it returns it: dropping it before loses none.
     pub fn next(&self) -> Next<'_> {
         Next { queue: self }
     }
@@ -300,8 +300,8 @@ pub(crate) struct Core {
     ready: AtomicUsize,
     /// Completions say when they were told.
     timestamps: bool,
-    /// Done when somebody first waits for single operations or for the next completion: from then on completions are
-    /// sorted as they come, not when the queue is polled.
+    /// Done when a task or thread first waits for single operations or for the next completion: from then on
+    /// completions are sorted as they come, not when the queue is polled.
     asynchronous: Once,
 }
 
@@ -384,14 +384,14 @@ pub(crate) struct Member {
 }
 
 impl Core {
-    /// Sorts what has completed: to handles, to the ready queue, or away. Wakes whoever waits. No lock is held while it
-    /// wakes or frees.
+    /// Sorts what has completed: to handles, to the ready queue, or away. Wakes the tasks and threads that wait. No
+    /// lock is held while it wakes or frees.
     pub fn dispatch(&self) {
         while self.take(&mut |inner, completion| inner.ready.push_back(completion)) {}
         self.wake_waiters();
     }
 
-    /// The oldest completion that is left to the queue. None also if the one that is looked at was for somebody else.
+    /// The oldest completion that is left to the queue. None also if the one that is looked at was for a handle.
     #[inline]
     fn next(&self) -> Option<Completion> {
         if self.ready() > 0 {
@@ -408,14 +408,14 @@ impl Core {
         self.sort(|take| self.queue.poll(1, take), &mut |inner, completion| inner.oldest(completion, first));
     }
 
-    /// Takes one completion from the NIC and sees to it that whoever wants it gets it: `give`, if it is left to the
+    /// Takes one completion from the NIC and hands it to the handle or call that wants it: `give`, if it is left to the
     /// queue. Says whether there was one.
     #[inline]
     fn take(&self, give: &mut impl FnMut(&mut Inner, Completion)) -> bool {
         self.sort(|take| self.queue.take(1, take), give)
     }
 
-    /// The same with one that is taken by `from`.
+    /// Sorts one completion that `from` takes.
     #[inline]
     fn sort(
         &self,

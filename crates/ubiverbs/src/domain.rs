@@ -25,7 +25,7 @@ pub struct ProtectionDomain {
 }
 
 /// What peers may be allowed.
-pub(crate) const GRANTABLE: Access = Access::REMOTE_READ
+pub(crate) const GRANTABLE_ACCESS: Access = Access::REMOTE_READ
     .union(Access::REMOTE_WRITE)
     .union(Access::REMOTE_ATOMIC)
     .union(Access::FLUSH_GLOBAL)
@@ -128,7 +128,7 @@ impl ProtectionDomain {
 
 /// Whether peers can be given these rights.
 pub(crate) fn grantable(rights: Access) -> Result<(), Error> {
-    let beyond = rights.difference(GRANTABLE);
+    let beyond = rights.difference(GRANTABLE_ACCESS);
     if beyond.is_empty() { Ok(()) } else { Err(Error::Rights { bits: beyond.bits() }) }
 }
 

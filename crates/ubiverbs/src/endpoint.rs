@@ -35,8 +35,8 @@ pub struct Endpoint {
     qkey: Qkey,
 }
 
-const VERSION: u8 = 1;
-const WHAT: &str = "an endpoint";
+const ENDPOINT_VERSION: u8 = 1;
+const ENDPOINT_NOUN: &str = "an endpoint";
 
 impl Endpoint {
     /// How many bytes its encoding takes.
@@ -82,7 +82,7 @@ impl Endpoint {
     /// number, Q_Key.
     pub fn to_bytes(&self) -> [u8; Endpoint::ENCODED] {
         let mut bytes = [0; Endpoint::ENCODED];
-        bytes[..4].copy_from_slice(&[VERSION, self.kind.code(), self.mtu.code(), 0]);
+        bytes[..4].copy_from_slice(&[ENDPOINT_VERSION, self.kind.code(), self.mtu.code(), 0]);
         bytes[4..20].copy_from_slice(&self.gid.octets());
         bytes[20..24].copy_from_slice(&self.qpn.value().to_be_bytes());
         bytes[24..28].copy_from_slice(&self.psn.value().to_be_bytes());
@@ -92,10 +92,10 @@ impl Endpoint {
 
     /// Reads its encoding.
     pub fn from_bytes(bytes: &[u8]) -> Result<Endpoint, Error> {
-        let bad = |why| Error::Encoding { what: WHAT, why };
+        let bad = |why| Error::Encoding { what: ENDPOINT_NOUN, why };
         let bytes: &[u8; Endpoint::ENCODED] = bytes.try_into().map_err(|_| bad("it is not 32 bytes long"))?;
         let [version, kind, mtu, zero, rest @ ..] = *bytes;
-        if version != VERSION {
+        if version != ENDPOINT_VERSION {
             return Err(bad("its version is not known"));
         }
         let word = |at: usize| {
@@ -116,7 +116,7 @@ impl Endpoint {
     }
 
     fn checked(kind: Kind, mtu: Mtu, gid: Gid, qpn: u32, psn: u32, qkey: u32) -> Result<Endpoint, Error> {
-        let bad = |why| Error::Encoding { what: WHAT, why };
+        let bad = |why| Error::Encoding { what: ENDPOINT_NOUN, why };
         if gid.is_zero() || gid.is_multicast() {
             return Err(bad("its address is none of a single host"));
         }
@@ -146,7 +146,7 @@ impl FromStr for Endpoint {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Endpoint, Error> {
-        let bad = || Error::Encoding { what: WHAT, why: "it should read like rc/127.0.0.1/0x1a001/77/4096" };
+        let bad = || Error::Encoding { what: ENDPOINT_NOUN, why: "it should read like rc/127.0.0.1/0x1a001/77/4096" };
         let hex = |text: &str| {
             let digits = text.strip_prefix("0x").filter(|digits| !digits.starts_with('+')).ok_or_else(bad)?;
             u32::from_str_radix(digits, 16).map_err(|_| bad())

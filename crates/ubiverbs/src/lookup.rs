@@ -43,25 +43,25 @@ pub(crate) fn addresses(of: &(impl ToAddresses + ?Sized)) -> Lookup {
 /// A name that is being looked up. Dropping it is fine: the thread ends by itself.
 #[derive(Debug)]
 pub(crate) struct Lookup {
-    answer: Arc<Mutex<Answer>>,
+    answer: Arc<Mutex<LookupAnswer>>,
 }
 
 #[derive(Debug, Default)]
-struct Answer {
+struct LookupAnswer {
     found: Option<io::Result<Vec<SocketAddr>>>,
     waiting: Option<Waker>,
 }
 
 impl Lookup {
     fn known(found: io::Result<Vec<SocketAddr>>) -> Lookup {
-        Lookup { answer: Arc::new(Mutex::new(Answer { found: Some(found), waiting: None })) }
+        Lookup { answer: Arc::new(Mutex::new(LookupAnswer { found: Some(found), waiting: None })) }
     }
 
     fn start(name: String, port: u16) -> Lookup {
         if let Some(found) = crate::simulation::look_up(&name, port) {
             return Lookup::known(found);
         }
-        let answer: Arc<Mutex<Answer>> = Arc::default();
+        let answer: Arc<Mutex<LookupAnswer>> = Arc::default();
         let asked = Arc::clone(&answer);
         let thread = hca::spawn("ubiverbs-lookup", move || {
             let found = (name.as_str(), port).to_socket_addrs().map(Iterator::collect);

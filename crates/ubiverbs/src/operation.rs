@@ -31,8 +31,8 @@ use std::time::Duration;
 /// | a READ | what was read, and the buffer; it can be read again |
 /// | an atomic operation | what was found there: it has been carried out all the same, or will be |
 ///
-/// Whoever wants to go on later keeps the operation and awaits `&mut operation`, as [`wait_for`](Operation::wait_for)
-/// does.
+/// A caller that wants to go on later keeps the operation and awaits `&mut operation`, as
+/// [`wait_for`](Operation::wait_for) does.
 ///
 /// ```
 /// # let context = ubiverbs::device("ubi_lo")?.open()?;
@@ -53,7 +53,7 @@ use std::time::Duration;
 pub struct Operation<R: Outcome> {
     table: Arc<Table>,
     ticket: Ticket,
-    /// The answer has been taken, or left to somebody else.
+    /// The answer has been taken, or left to another call.
     over: bool,
     outcome: PhantomData<fn() -> R>,
 }

@@ -26,7 +26,7 @@ use crate::error::{Error, Failed};
 use crate::operation::Operation;
 use crate::remote::RemoteSlice;
 use crate::shared_receive_queue::SharedReceiveQueue;
-use crate::table::{Held, How, Place, Refused, Table, Ticket};
+use crate::table::{Held, How, ReceivePlace, Refused, Table, Ticket};
 use crate::transports::{Connected, Datagram, Reliable, Transport};
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
@@ -161,7 +161,7 @@ impl<T: Transport> QueuePair<T> {
     /// # Cancel safety
     /// Dropping the operation loses no message. The NIC cannot give a receive back: it stays, with its buffer, and
     /// what arrives for it goes to the receive that has been waited for longest, or else is kept for the next call,
-    /// which answers with it at once. So a message may come in the buffer of an earlier call, and must fit that;
+    /// which returns it at once. So a message may come in the buffer of an earlier call, and must fit that;
     /// `buffer` joins the queue. Of receives and messages that nobody waits for there are at most as many as the queue
     /// holds; a buffer beyond that is freed. [`Operation::discard`] is for messages that nobody wants.
     ///
@@ -552,15 +552,15 @@ fn place_receive(
     mut post: impl FnMut(Ticket) -> Result<(), PostError>,
 ) -> Result<Ticket, (Error, Held)> {
     Ok(match table.insert_receive(held).map_err(|held| (Error::Destroyed, held))? {
-        Place::Post(ticket) => match post(ticket) {
+        ReceivePlace::Post(ticket) => match post(ticket) {
             Ok(()) => ticket,
             Err(error) => match table.refused(ticket, matches!(error, PostError::QueueFull { .. })) {
                 Refused::Waits | Refused::Answered(_) => ticket,
                 Refused::GiveBack(held) => return Err((error.into(), held)),
             },
         },
-        Place::Wait(ticket) => ticket,
-        Place::Answered(handle, posted) => {
+        ReceivePlace::Wait(ticket) => ticket,
+        ReceivePlace::Answered(handle, posted) => {
             let withdraw = |ticket| post(ticket).map_err(|error| table.withdraw_left(ticket, error));
             let surplus = posted.and_then(withdraw).err();
             drop(surplus);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use transport::ProtectionDomain;
 use wire::Key;
 
-/// A registration with the NIC. Whoever owns the memory revokes it before the memory goes.
+/// A registration with the NIC. The memory's owner revokes it before the memory is freed.
 pub(crate) struct Registration {
     context: Arc<dyn backend::Context>,
     domain: ProtectionDomain,
@@ -28,7 +28,7 @@ impl Registration {
         }
     }
 
-    /// The same key for a part of the memory, whose owner keeps this one and never revokes it before.
+    /// This key for a part of the memory, whose owner keeps this one and never revokes it before.
     pub fn again(&self) -> Registration {
         Registration::new(&self.context, self.domain, self.key)
     }

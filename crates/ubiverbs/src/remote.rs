@@ -32,8 +32,8 @@ pub struct RemoteSlice {
     key: Key,
 }
 
-const VERSION: u8 = 1;
-const WHAT: &str = "a remote slice";
+const SLICE_VERSION: u8 = 1;
+const SLICE_NOUN: &str = "a remote slice";
 
 impl RemoteSlice {
     /// How many bytes its encoding takes.
@@ -77,7 +77,7 @@ impl RemoteSlice {
     /// Its encoding: version, three zeroes, key, address, length; all big-endian.
     pub fn to_bytes(&self) -> [u8; RemoteSlice::ENCODED] {
         let mut bytes = [0; RemoteSlice::ENCODED];
-        bytes[0] = VERSION;
+        bytes[0] = SLICE_VERSION;
         bytes[4..8].copy_from_slice(&self.key.value().to_be_bytes());
         bytes[8..16].copy_from_slice(&self.address.to_be_bytes());
         bytes[16..].copy_from_slice(&self.length.to_be_bytes());
@@ -86,10 +86,10 @@ impl RemoteSlice {
 
     /// Reads its encoding.
     pub fn from_bytes(bytes: &[u8]) -> Result<RemoteSlice, Error> {
-        let bad = |why| Error::Encoding { what: WHAT, why };
+        let bad = |why| Error::Encoding { what: SLICE_NOUN, why };
         let bytes: &[u8; RemoteSlice::ENCODED] = bytes.try_into().map_err(|_| bad("it is not 24 bytes long"))?;
         let [version, z0, z1, z2, rest @ ..] = *bytes;
-        if version != VERSION || [z0, z1, z2] != [0; 3] {
+        if version != SLICE_VERSION || [z0, z1, z2] != [0; 3] {
             return Err(bad("its version is not known"));
         }
         let [k0, k1, k2, k3, rest @ ..] = rest;
@@ -125,7 +125,7 @@ impl FromStr for RemoteSlice {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<RemoteSlice, Error> {
-        let bad = || Error::Encoding { what: WHAT, why: "it should read like 0x7f0000001000+0x40@0x1234" };
+        let bad = || Error::Encoding { what: SLICE_NOUN, why: "it should read like 0x7f0000001000+0x40@0x1234" };
         let number = |text: &str| {
             let digits = text.strip_prefix("0x").ok_or_else(bad)?;
             u64::from_str_radix(digits, 16).map_err(|_| bad())

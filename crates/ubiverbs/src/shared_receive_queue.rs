@@ -54,8 +54,7 @@ impl SharedReceiveQueue {
         Ok(SharedReceiveQueue { core: Arc::new(Core { queue, pd: pd.clone(), table: Table::of_receives(capacity) }) })
     }
 
-    /// One of an XRC domain, whose receives complete in `cq`. Whoever makes it keeps it until no target of the domain
-    /// is left.
+    /// One of an XRC domain, whose receives complete in `cq`. Its maker keeps it until no target of the domain is left.
     pub(crate) fn of_xrc_domain(
         pd: &ProtectionDomain,
         domain: u32,
@@ -78,7 +77,7 @@ impl SharedReceiveQueue {
     ///
     /// # Cancel safety
     /// As [`QueuePair::recv`](crate::QueuePair::recv), for all its queue pairs together: what arrived for a receive
-    /// that was dropped goes to whoever waits for one of this queue, or next calls this.
+    /// that was dropped goes to the task that waits for one of this queue, or next calls this.
     #[doc(alias = "ibv_post_srq_recv")]
     pub fn recv(&self, buffer: RegisteredMut) -> Result<Operation<Received>, Failed<RegisteredMut>> {
         // SAFETY: `post_receive` has moved the buffer into the table, where nothing reaches it until the work has

@@ -292,7 +292,7 @@ pub struct Report {
     pub log: String,
 }
 
-/// Faults of a simulation: whoever has it does to parties and links what happens to them in the world. A handle.
+/// Faults of a simulation: its holder does to parties and links what happens to them in the world. A handle.
 #[derive(Clone)]
 pub struct Faults {
     executor: Rc<Executor>,

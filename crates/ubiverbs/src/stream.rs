@@ -118,7 +118,7 @@ impl RdmaStream {
         Err(last)
     }
 
-    /// The same, which fails as [`TimedOut`](io::ErrorKind::TimedOut) if it takes longer than `limit`. Needs no
+    /// Connects to a peer, and fails as [`TimedOut`](io::ErrorKind::TimedOut) if it takes longer than `limit`. Needs no
     /// runtime.
     pub async fn connect_timeout(to: impl ToAddresses, limit: Duration) -> io::Result<RdmaStream> {
         timer::within(limit, RdmaStream::connect(to)).await.unwrap_or_else(|| Err(error::too_late()))
@@ -213,7 +213,7 @@ impl RdmaStream {
         halves::split(self.core)
     }
 
-    /// The same stream, for threads that wait.
+    /// This stream for blocking calls.
     pub fn into_blocking(self) -> blocking::RdmaStream {
         self.into()
     }

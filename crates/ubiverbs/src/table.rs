@@ -3,8 +3,8 @@
 //! returned, the completion queue, or nobody. Losing interest never frees a slot; only the NIC's word does. What
 //! arrives for a receive whose handle is gone is kept: see [`left`].
 
+mod dropped_receives;
 mod handle;
-mod left;
 
 use crate::allocation::Allocation;
 use crate::buffer::Buffer;
@@ -12,8 +12,8 @@ use crate::close_reason::Ending;
 use crate::completion_queue::{Core, wake};
 use crate::error::Error;
 use crate::lock;
-use left::Message;
-pub(crate) use left::{Place, Refused};
+use dropped_receives::Message;
+pub(crate) use dropped_receives::{ReceivePlace, Refused};
 use std::any::{Any, TypeId};
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -99,7 +99,7 @@ pub(crate) struct Ticket {
 impl Ticket {
     /// Work that holds nothing and of which only a failure is told, to the completion queue under this number.
     pub fn quiet(number: u32) -> Ticket {
-        Ticket { slot: QUIET, generation: number }
+        Ticket { slot: NO_SLOT, generation: number }
     }
 
     pub fn wr_id(self) -> u64 {
@@ -112,7 +112,7 @@ impl Ticket {
 }
 
 /// No slot: there are never so many.
-const QUIET: u32 = u32::MAX;
+const NO_SLOT: u32 = u32::MAX;
 
 /// What is to be done about a work request that ended, once no lock is held.
 pub(crate) enum After {
@@ -127,7 +127,7 @@ pub(crate) enum After {
     Drop(#[allow(dead_code)] Held),
     /// It went to a handle that waited without a receive of its own; that one's buffer goes.
     WakeAndDrop(Option<Waker>, #[allow(dead_code)] Held),
-    /// The same to the completion queue: the number, the message's buffer, and the one that goes.
+    /// It goes to the completion queue: the number, the message's buffer, and the one that goes.
     QueueAndDrop(Box<(u64, Held, Held)>),
 }
 
@@ -228,7 +228,7 @@ enum Observer {
 }
 
 impl State {
-    /// Whether somebody waits for it.
+    /// Whether a task or thread waits for it.
     fn waits(&self) -> bool {
         let receive = matches!(self, State::Pending(Observer::Handle(_) | Observer::Queue(_)));
         receive || self.is_without_receive()
@@ -344,7 +344,7 @@ impl Table {
     #[inline]
     pub fn complete(&self, completion: &Completion) -> After {
         let Ticket { slot, generation } = Ticket::of(completion.wr_id);
-        if slot == QUIET {
+        if slot == NO_SLOT {
             return After::Queue(generation.into(), Held::Nothing, 0);
         }
         self.close(Ticket::of(completion.wr_id), || How::Completed(*completion))

@@ -14,16 +14,16 @@ use std::time::{Duration, Instant};
 
 /// What waits, soonest first. The number tells apart what is due at once.
 #[derive(Default)]
-struct Book {
+struct TimerBook {
     waiting: BTreeMap<(Instant, u64), Waker>,
     next: u64,
     running: bool,
 }
 
-static BOOK: PerProcess<(Mutex<Book>, Condvar)> = PerProcess::new();
+static DEADLINE_BOOK: PerProcess<(Mutex<TimerBook>, Condvar)> = PerProcess::new();
 
-fn book() -> &'static (Mutex<Book>, Condvar) {
-    BOOK.get_or_make(Default::default)
+fn book() -> &'static (Mutex<TimerBook>, Condvar) {
+    DEADLINE_BOOK.get_or_make(Default::default)
 }
 
 /// Waits. In a party of a simulation (feature `simulation`) by its clock.
@@ -146,7 +146,7 @@ impl Drop for Deadline {
 
 /// How long the thread stays when there is nothing to wait for. A program that sleeps again and again would otherwise
 /// start one each time.
-const STAYS: Duration = Duration::from_secs(1);
+const IDLE_THREAD_TIME: Duration = Duration::from_secs(1);
 
 fn run() {
     let (mutex, changed) = book();
@@ -160,7 +160,7 @@ fn run() {
                 next
             }
             None => {
-                let until = *idle_since.get_or_insert(now) + STAYS;
+                let until = *idle_since.get_or_insert(now) + IDLE_THREAD_TIME;
                 if now >= until {
                     break;
                 }

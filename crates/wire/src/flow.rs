@@ -15,7 +15,7 @@ pub use congestion::mark_congestion;
 pub use layers::{EthernetHeader, Gre, Internet, Layers, Ports, Stack, Upper};
 pub use rss::{HASH_KEY_LENGTH, HashFields, Rss, toeplitz};
 pub use segment::{Offload, OffloadKind, each_segment};
-pub use spec::{Action, Filter, Match, Part, SpecError, SpecType};
+pub use spec::{Action, Filter, FlowPart, Match, SpecError, SpecType};
 pub use table::{Loopback, Origin, Rule, RuleKind, Table, Verdict};
 pub use vlan::{insert_tag, remove_tag};
 

@@ -44,7 +44,7 @@ impl Icrc {
         let mut masked = [0; Headers::MAX_LEN];
         if let Some(masked) = masked.get_mut(..front.len()) {
             masked.copy_from_slice(front);
-            if let Some(reserved) = masked.get_mut(MASKED) {
+            if let Some(reserved) = masked.get_mut(MASKED_BYTE) {
                 *reserved = 0xff;
             }
             self.0.update(masked);
@@ -65,20 +65,20 @@ impl Icrc {
     }
 
     fn start(bytes: &[u8]) -> Icrc {
-        let mut hasher = Hasher::new_with_initial(ONES);
+        let mut hasher = Hasher::new_with_initial(LEADING_ONES_CRC);
         hasher.update(bytes);
         Icrc(hasher)
     }
 }
 
 /// The CRC of the eight bytes of ones in front.
-const ONES: u32 = 0x2144_df1c;
+const LEADING_ONES_CRC: u32 = 0x2144_df1c;
 
-const V4: usize = Ipv4Header::LEN + UdpHeader::LEN;
-const V6: usize = Ipv6Header::LEN + UdpHeader::LEN;
+const V4_HEADER_BYTES: usize = Ipv4Header::LEN + UdpHeader::LEN;
+const V6_HEADER_BYTES: usize = Ipv6Header::LEN + UdpHeader::LEN;
 
 /// The outer headers as they count.
-fn covered_v4(ip: &Ipv4Header, udp: &UdpHeader) -> [u8; V4] {
+fn covered_v4(ip: &Ipv4Header, udp: &UdpHeader) -> [u8; V4_HEADER_BYTES] {
     let [l0, l1] = ip.total_length.to_be_bytes();
     let [i0, i1] = ip.identification.to_be_bytes();
     let [f0, f1] = ip.fragment_field().to_be_bytes();
@@ -98,9 +98,9 @@ fn covered_v4(ip: &Ipv4Header, udp: &UdpHeader) -> [u8; V4] {
     covered
 }
 
-fn covered_v6(ip: &Ipv6Header, udp: &UdpHeader) -> [u8; V6] {
+fn covered_v6(ip: &Ipv6Header, udp: &UdpHeader) -> [u8; V6_HEADER_BYTES] {
     let [l0, l1] = ip.payload_length.to_be_bytes();
-    let mut bytes = [0xff; V6];
+    let mut bytes = [0xff; V6_HEADER_BYTES];
     let (start, rest) = bytes.split_at_mut(8);
     let (source, rest) = rest.split_at_mut(16);
     let (destination, rest) = rest.split_at_mut(16);
@@ -154,14 +154,14 @@ impl Outer {
         let behind = match front.split_first_chunk::<{ Bth::LEN }>() {
             Some((bth, behind)) => {
                 let mut masked = *bth;
-                masked[MASKED] = 0xff;
+                masked[MASKED_BYTE] = 0xff;
                 hasher.update(&masked);
                 behind
             }
             // Nobody sends that.
             None => {
                 for (at, byte) in front.iter().enumerate() {
-                    hasher.update(&[if at == MASKED { 0xff } else { *byte }]);
+                    hasher.update(&[if at == MASKED_BYTE { 0xff } else { *byte }]);
                 }
                 &[]
             }
@@ -179,9 +179,9 @@ impl Outer {
     pub fn icrc_in_place(&self, identification: u16, bytes: &mut [u8]) -> [u8; Icrc::LEN] {
         let length = UdpHeader::LEN + bytes.len() + Icrc::LEN;
         let mut hasher = Hasher::new_with_initial(self.crc_with(length as u16, identification));
-        let masked = bytes.get_mut(MASKED).map(|byte| core::mem::replace(byte, 0xff));
+        let masked = bytes.get_mut(MASKED_BYTE).map(|byte| core::mem::replace(byte, 0xff));
         hasher.update(bytes);
-        if let (Some(byte), Some(masked)) = (bytes.get_mut(MASKED), masked) {
+        if let (Some(byte), Some(masked)) = (bytes.get_mut(MASKED_BYTE), masked) {
             *byte = masked;
         }
         hasher.finalize().to_le_bytes()
@@ -193,7 +193,7 @@ impl Outer {
         let length = UdpHeader::LEN + Bth::LEN + payload + Icrc::LEN;
         let mut hasher = Hasher::new_with_initial(self.crc_with(length as u16, 0));
         let mut bth = *bth;
-        bth[MASKED] = 0xff;
+        bth[MASKED_BYTE] = 0xff;
         let [.., upper, middle, lower] = &mut bth;
         (*upper, *middle, *lower) = (0, 0, 0);
         hasher.update(&bth);
@@ -236,13 +236,13 @@ impl Series {
 
 /// The CRC of the bytes of ones in front and of outer headers.
 fn crc_of(covered: &[u8]) -> u32 {
-    let mut hasher = Hasher::new_with_initial(ONES);
+    let mut hasher = Hasher::new_with_initial(LEADING_ONES_CRC);
     hasher.update(covered);
     hasher.finalize()
 }
 
 /// The byte of the BTH that is masked.
-const MASKED: usize = 4;
+const MASKED_BYTE: usize = 4;
 
 /// The ICRC of a UDP payload: `bytes` from the BTH to the last pad byte, without the ICRC itself.
 pub fn icrc(ip: &IpHeader, udp: &UdpHeader, bytes: &[u8]) -> [u8; Icrc::LEN] {

@@ -288,14 +288,14 @@ static BY_BYTE: [Option<Opcode>; 256] = {
     table
 };
 
-const MEANINGS: usize = 5 * Operation::COUNT * 4 * 3;
+const MEANING_COUNT: usize = 5 * Operation::COUNT * 4 * 3;
 
 const fn index(transport: Transport, operation: Operation, position: Position, tail: Tail) -> usize {
     ((transport as usize * Operation::COUNT + operation as usize) * 4 + position as usize) * 3 + tail as usize
 }
 
-static BY_MEANING: [Option<Opcode>; MEANINGS] = {
-    let mut table: [Option<Opcode>; MEANINGS] = [None; MEANINGS];
+static BY_MEANING: [Option<Opcode>; MEANING_COUNT] = {
+    let mut table: [Option<Opcode>; MEANING_COUNT] = [None; MEANING_COUNT];
     let mut at = 0;
     while at < Opcode::ALL.len() {
         let opcode = Opcode::ALL[at];

@@ -158,7 +158,7 @@ impl Fingers {
     fn tell(&self, index: usize, bytes: &[u8], descriptors: usize) -> io::Result<()> {
         let socket = self.connected.get(index).ok_or(io::ErrorKind::NotFound)?;
         let file = std::fs::File::open("/dev/zero")?;
-        let all: Vec<RawFd> = vec![file.as_raw_fd(); descriptors.min(passing::MOST)];
+        let all: Vec<RawFd> = vec![file.as_raw_fd(); descriptors.min(passing::MAX_DESCRIPTORS_PER_MESSAGE)];
         passing::send(socket, bytes, &all)
     }
 }
@@ -170,7 +170,7 @@ fn lie(kind: &str) -> Outcome<Option<OwnedFd>> {
         "endless" => {
             let memory = File::from(memfd_create("report", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?);
             memory.set_len(128 << 20)?;
-            memory.write_all_at(b"UbiRep\x02\0\xff\xff\xff\xff", 0)?;
+            memory.write_all_at(b"UbiRep\x03\0\xff\xff\xff\xff", 0)?;
             fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)?;
             Ok(Some(memory.into()))
         }
@@ -204,10 +204,10 @@ fn lies(listening: Vec<Socket>, kind: &str, asked: &AtomicU64) -> Outcome {
         for socket in &accepted {
             let mut bytes = [0; 16];
             let length = passing::receive(socket, &mut bytes, &mut Vec::new()).unwrap_or(0);
-            if bytes.get(..length).and_then(greeting::kind) == Some(greeting::INQUIRY) {
+            if bytes.get(..length).and_then(greeting::kind) == Some(greeting::REPORT_INQUIRY) {
                 asked.fetch_add(1, Ordering::Relaxed);
                 if let Some(lie) = lie(kind)? {
-                    let _ = passing::send(socket, &greeting::of(greeting::REPORT), &[lie.as_raw_fd()]);
+                    let _ = passing::send(socket, &greeting::of(greeting::REPORT_ANSWER), &[lie.as_raw_fd()]);
                 }
             }
         }

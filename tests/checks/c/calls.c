@@ -140,7 +140,7 @@ static void inline_too_long(void)
 
 static void not_supported(void)
 {
-	not_taken(IBV_QPT_UC, IBV_WR_RDMA_READ, 1, 0, 8);
+	not_taken(IBV_QPT_UD, IBV_WR_LOCAL_INV, 0, 0, 8);
 }
 
 static void target_missing(void)

@@ -375,6 +375,17 @@ static void no_reads_allowed(void)
 	read_fails(none, usual_path(), 64, IBV_WC_LOC_QP_OP_ERR);
 }
 
+/* The request names the peer's memory where a datagram has its address handle. */
+static void not_carried(void)
+{
+	struct bench b = open_pair(IBV_QPT_UD);
+	struct ibv_sge out = piece(&b, 0, 64);
+
+	post_rdma(b.qp[0], 1, IBV_WR_RDMA_WRITE, &out, b.buffer + 2048, b.mr->rkey);
+	poll_status(b.cq, IBV_WC_LOC_QP_OP_ERR);
+	close_bench(&b);
+}
+
 static void bad_answer(void)
 {
 	struct path small = usual_path();
@@ -533,5 +544,6 @@ CASES({"UV-0101", local_key_unknown, all_is_well}, {"UV-0102", local_out_of_boun
       {"UV-0133", malformed, all_is_well}, {"UV-0134", remote_gpu, all_is_well}, {"UV-0136", bad_answer, all_is_well},
       {"UV-0140", no_answer, all_is_well}, {"UV-0141", peer_gone, all_is_well},
       {"UV-0142", no_receive, all_is_well}, {"UV-0145", no_reads_allowed, all_is_well},
+      {"UV-0146", not_carried, all_is_well},
       {"UV-0150", peer_message_bad, all_is_well}, {"UV-0160", flushed, all_is_well},
       {"UV-0165", delete_tag_twice, delete_tag_once})

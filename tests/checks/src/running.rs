@@ -122,6 +122,14 @@ fn exit_codes(stage: &Stage<'_>) -> Result<(), String> {
     expect(broken.status.code() == Some(99), &broken)?;
     let kept = stage.work(&["--why", "--check-exit"], "keep")?;
     expect(kept.status.code() == Some(0), &kept)?;
+    // Work that failed counts without --why, and calls that failed do not.
+    let failed = stage.work(&["--check", "--check-exit"], "break")?;
+    expect(failed.status.code() == Some(99) && errors(&failed).contains("[UV-0101]"), &failed)?;
+    let off = stage.work(&["--check-exit", "--check-rules", "-work"], "break")?;
+    expect(off.status.code() == Some(0) && !errors(&off).contains("UV-0101"), &off)?;
+    let call = stage.programs.path("calls").display().to_string();
+    let tried = output(&mut stage.run(&["--check-exit"], &[&call, "UV-0823", "break"]))?;
+    expect(tried.status.code() == Some(0), &tried)?;
     let milder = stage.work(&["--why", "--check-exit", "--check-rules", "UV-0101=warning"], "break")?;
     expect(milder.status.code() == Some(0) && errors(&milder).contains(" warning: "), &milder)?;
     let other = output(&mut stage.run(&["--check-exit"], &["sh", "-c", "exit 7"]))?;

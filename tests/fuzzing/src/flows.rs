@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use wire::flow::{
-    ETHERNET_HEADER, HashFields, Layers, Loopback, Match, Offload, OffloadKind, Origin, Part, Rss, Rule, RuleKind,
+    ETHERNET_HEADER, FlowPart, HashFields, Layers, Loopback, Match, Offload, OffloadKind, Origin, Rss, Rule, RuleKind,
     Table, Verdict, checksums, each_segment, fill_checksums, insert_tag, mark_congestion, remove_tag,
 };
 
@@ -15,9 +15,9 @@ fn conditions(bytes: &[u8]) -> (Vec<Match>, &[u8]) {
         let Some((length, after)) = rest.split_first() else { break };
         let (spec, after) = after.split_at(usize::from(*length).min(after.len()));
         rest = after;
-        match Part::parse(spec) {
-            Ok(Part::Match(condition)) => found.push(condition),
-            Ok(Part::Action(_)) => {}
+        match FlowPart::parse(spec) {
+            Ok(FlowPart::Match(condition)) => found.push(condition),
+            Ok(FlowPart::Action(_)) => {}
             Err(error) => assert!(!error.to_string().is_empty()),
         }
     }

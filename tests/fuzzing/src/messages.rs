@@ -3,7 +3,7 @@
 
 use crate::choices::Choices;
 use crate::descriptors::open_descriptors;
-use host::connection_records::{self, LEN};
+use host::connection_records::{self, RECORD_BYTES};
 use host::descriptor::Descriptor;
 use host::forward::{Inbox, message};
 use host::names::{self, Name};
@@ -56,7 +56,7 @@ impl Desk {
         let name = Name::Slot(slots.take().expect("a free slot"));
         let inbox = Inbox::new(&slots);
         let files = [memory(c"empty"), memory(c"long")];
-        files[1].set_len((4096 + link::shared::SMALL) as u64).expect("room");
+        files[1].set_len((4096 + link::shared::SMALL_RING_BYTES) as u64).expect("room");
         let mut desk = Desk { slots, name, inbox, files, descriptors: 0 };
         desk.settle();
         desk
@@ -114,7 +114,7 @@ fn call(desk: &mut Desk, choices: &mut Choices<'_>) {
     while !choices.bytes.is_empty() {
         let kind = choices.byte() % 8;
         let mut said = match kind {
-            0 | 1 => greeting::of(greeting::OFFER).to_vec(),
+            0 | 1 => greeting::of(greeting::RING_OFFER).to_vec(),
             2 | 3 => greeting::of(greeting::CONNECTION_RECORDS).to_vec(),
             4 => greeting::of(choices.byte()).to_vec(),
             5 => b"UbiF\x01\x01\x00\x01".to_vec(),
@@ -147,12 +147,16 @@ fn call(desk: &mut Desk, choices: &mut Choices<'_>) {
 
 /// The process that is called does what it does.
 fn serve(desk: &mut Desk) {
-    while desk.inbox.receive(|arrival| assert!(arrival.bytes.len() <= message::LONGEST)).expect("the set works") {}
+    while desk
+        .inbox
+        .receive(|arrival| assert!(arrival.bytes.len() <= message::MAX_MESSAGE_BYTES))
+        .expect("the set works")
+    {}
     for offer in desk.slots.registry().take_offers() {
         for file in &offer.descriptors {
             assert!(Reader::accept(file.as_fd()).is_err(), "nobody passed a ring");
         }
-        let _ = passing::send(&offer.socket, &greeting::of(greeting::REFUSAL), &[]);
+        let _ = passing::send(&offer.socket, &greeting::of(greeting::RING_REFUSAL), &[]);
     }
     for will in desk.slots.registry().take_connection_records() {
         if let Ok(memory) = connection_records::open(&will) {
@@ -193,7 +197,7 @@ pub fn records(bytes: &[u8]) {
     let mut file = memory(c"records");
     file.write_all(bytes).expect("room");
     let (found, unreadable) = connection_records::read(file.into());
-    let mut places = bytes.chunks_exact(LEN).filter(|place| **place != [0; LEN]);
+    let mut places = bytes.chunks_exact(RECORD_BYTES).filter(|place| **place != [0; RECORD_BYTES]);
     assert_eq!(found.len() + unreadable as usize, places.clone().count());
     for record in found {
         let encoded = record.encode();

@@ -1,7 +1,7 @@
 //! What a program writes to a socket of `NETLINK_RDMA`, and what another process writes as its report.
 
 use inventory::{Counters, Process, QueuePair, Region, Report};
-use netlink::message::{Attributes, HEADER, Header};
+use netlink::message::{Attributes, Header, MESSAGE_HEADER_BYTES};
 use netlink::{Device, Host};
 use std::rc::Rc;
 
@@ -37,9 +37,9 @@ pub fn netlink(bytes: &[u8]) {
     for answer in netlink::answer(bytes, 9, &mut Small(usual)) {
         let header = Header::parse(&answer).expect("a message");
         assert_eq!((header.length as usize, header.port), (answer.len(), 9));
-        assert!(answer.len() <= 4096.max(HEADER + 4 + bytes.len() + 3), "more than programs read");
+        assert!(answer.len() <= 4096.max(MESSAGE_HEADER_BYTES + 4 + bytes.len() + 3), "more than programs read");
         if header.kind >= netlink::numbers::MIN_TYPE {
-            fills(&answer[HEADER..]);
+            fills(&answer[MESSAGE_HEADER_BYTES..]);
         }
     }
 }

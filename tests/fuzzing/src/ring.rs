@@ -3,7 +3,7 @@
 //! honest writer wrote arrives as it was.
 
 use crate::choices::Choices;
-use link::shared::{LARGE, LONGEST, NAME, Reader, SMALL, Writer};
+use link::shared::{LARGE_RING_BYTES, MAX_NAME_BYTES, MAX_PAYLOAD_BYTES, Reader, SMALL_RING_BYTES, Writer};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -42,7 +42,7 @@ fn look(reader: &mut Reader, into: &mut Vec<u8>) -> bool {
     let Ok(front) = reader.front() else { return false };
     let Some(front) = front.cloned() else { return true };
     assert!(front.count > 0 && front.mtu <= 255 * 256);
-    assert!(!front.is_named || reader.train_and_payload().is_some_and(|(_, name)| name.len() == NAME));
+    assert!(!front.is_named || reader.train_and_payload().is_some_and(|(_, name)| name.len() == MAX_NAME_BYTES));
     let _ = (reader.following(), front.acknowledgement());
     let (again, payload) = reader.train_and_payload().expect("there is a train");
     assert_eq!(
@@ -51,7 +51,10 @@ fn look(reader: &mut Reader, into: &mut Vec<u8>) -> bool {
         "what was copied out stays as it was"
     );
     let range = payload.as_ptr_range();
-    assert!(payload.len() <= LONGEST && range.start >= extent.start && range.end <= extent.end, "outside the ring");
+    assert!(
+        payload.len() <= MAX_PAYLOAD_BYTES && range.start >= extent.start && range.end <= extent.end,
+        "outside the ring"
+    );
     into.clear();
     into.extend_from_slice(payload);
     true
@@ -63,7 +66,7 @@ fn look(reader: &mut Reader, into: &mut Vec<u8>) -> bool {
 /// If a rule is broken.
 pub fn ring(bytes: &[u8]) {
     let mut choices = Choices { bytes };
-    let lap = if choices.one_in(4) { LARGE } else { SMALL };
+    let lap = if choices.one_in(4) { LARGE_RING_BYTES } else { SMALL_RING_BYTES };
     let (mut writer, mut reader, memory) = create(lap);
     let mut sent: VecDeque<Sent> = VecDeque::new();
     let (mut honest, mut psn, mut position) = (true, 0, 0usize);
@@ -75,7 +78,7 @@ pub fn ring(bytes: &[u8]) {
                     0 => 0,
                     1 => usize::from(choices.byte()),
                     2 => usize::from(choices.short()),
-                    _ => LONGEST,
+                    _ => MAX_PAYLOAD_BYTES,
                 };
                 let (byte, address) = (choices.byte(), choices.byte() % 2);
                 let fill = |out: &mut [u8]| -> Result<(), ()> {
@@ -154,7 +157,7 @@ pub fn ring(bytes: &[u8]) {
 /// # Panics
 /// If a rule is broken.
 pub fn ring_under_attack(bytes: &[u8], turns: usize) {
-    let (mut writer, _, memory) = create(SMALL);
+    let (mut writer, _, memory) = create(SMALL_RING_BYTES);
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -4,8 +4,8 @@
 
 use crate::choices::Choices;
 use rsocket::{
-    ConnectionData, DatagramHeader, DiscoveryHeader, IoMapping, Local, MAX_DATAGRAM_HEADER, Place, Shutdown, Sizes,
-    Span, Stream,
+    ConnectionData, DatagramHeader, DiscoveryHeader, IoMapping, Local, MAX_DATAGRAM_HEADER, Shutdown, Sizes, Span,
+    Stream, TransferMemory,
 };
 use wire::Key;
 
@@ -98,10 +98,10 @@ pub fn socket_messages(bytes: &[u8]) {
     }
 }
 
-fn check_place(place: Place, length: u32, sizes: &Sizes) {
+fn check_place(place: TransferMemory, length: u32, sizes: &Sizes) {
     match place {
-        Place::Inline => assert!(length <= sizes.inline.into()),
-        Place::Buffer(runs) => {
+        TransferMemory::Inline => assert!(length <= sizes.inline.into()),
+        TransferMemory::Buffer(runs) => {
             assert_eq!(runs.iter().map(|run| run.length).sum::<u32>(), length);
             assert!(runs.iter().all(|run| run.offset + run.length <= sizes.send_buffer));
         }

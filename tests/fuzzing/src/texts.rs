@@ -2,7 +2,7 @@
 //! plans of faults, probes, endpoints. What reads back must be written the same.
 
 use checks::{Absent, Checker, Settings};
-use host::steering::probe::{Answer, Probe};
+use host::steering::probe::{Probe, ProbeAnswer};
 use link::faults::{Chance, Plan};
 use std::ffi::OsStr;
 use std::net::IpAddr;
@@ -37,10 +37,10 @@ pub fn probes(bytes: &[u8]) {
         assert!(wire::Packet::parse(bytes).is_err(), "a probe is no packet");
         assert_eq!(Probe::parse(&probe.bytes()), Some(probe));
     }
-    if let Some(answer) = Answer::parse(bytes) {
+    if let Some(answer) = ProbeAnswer::parse(bytes) {
         let written = answer.bytes();
-        assert!(written.len() <= Answer::LONGEST);
-        assert_eq!(Answer::parse(&written), Some(answer));
+        assert!(written.len() <= ProbeAnswer::LONGEST);
+        assert_eq!(ProbeAnswer::parse(&written), Some(answer));
     }
 }
 

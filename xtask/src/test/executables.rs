@@ -40,6 +40,26 @@ const OWN_HOST: &str =
 /// libtest then says how long each test took.
 const LIBTEST_TIMES: [&str; 3] = ["-Z", "unstable-options", "--report-time"];
 
+/// Tests that are too slow for a quick run, by parts of their names: random programs and long transfers, which the whole
+/// run has, and C programs over UDP, which are the same as over shared memory.
+const NOT_IN_QUICK_RUNS: [&str; 12] = [
+    "model::one_mistake",
+    "model::reliable_work",
+    "model::unreliable_messages",
+    "model::shared_receives",
+    "tables::",
+    "incast::",
+    "processes_that_share_a_receiver_converge",
+    "trains_arrive_whole_and_in_order_lap_after_lap",
+    "programs::udp::",
+    "programs::misused_objects",
+    "a_capture_that_becomes_too_large",
+    "memory_of_a_gpu_moves_between_processes",
+];
+
+/// Threads of one executable in a quick run: there are too few executables to fill what their tests wait for.
+const QUICK_THREADS: &str = "4";
+
 /// What follows an executable's name where its whole time is meant.
 pub const ALL_OF_IT: &str = ", all of it";
 
@@ -54,6 +74,9 @@ pub struct Executable {
     has_harness: bool,
     path: PathBuf,
     manifest: PathBuf,
+    /// What libtest is told.
+    #[serde(skip)]
+    arguments: Vec<&'static str>,
 }
 
 impl Executable {
@@ -68,6 +91,12 @@ impl Executable {
     /// Part of `cargo xtask test --quick`: unit tests, scenarios, and C programs on the library.
     pub fn is_quick(&self) -> bool {
         self.is_unit || self.package == "tests" || self.package == "capi"
+    }
+
+    /// Makes it part of a quick run.
+    pub fn leave_out_slow_tests(&mut self) {
+        self.arguments = vec!["--test-threads", QUICK_THREADS];
+        self.arguments.extend(NOT_IN_QUICK_RUNS.iter().flat_map(|part| ["--skip", part]));
     }
 }
 
@@ -110,7 +139,15 @@ fn artifact(line: &str) -> Option<Executable> {
     let is_unit = !message["target"]["kind"].as_array()?.iter().any(|kind| kind == "test");
     let package = manifest.parent()?.file_name()?.to_string_lossy().into_owned();
     let has_harness = is_unit || !without_harness(&manifest).contains(&target);
-    is_test.then(|| Executable { package, target, is_unit, has_harness, path: path.into(), manifest })
+    is_test.then(|| Executable {
+        package,
+        target,
+        is_unit,
+        has_harness,
+        path: path.into(),
+        manifest,
+        arguments: Vec::new(),
+    })
 }
 
 /// The tests of a package that bring their own `main`.
@@ -174,7 +211,7 @@ impl Executable {
             }
             false => Command::new(&self.path),
         };
-        command.args(arguments);
+        command.args(arguments).args(&self.arguments);
         if !arguments.is_empty() {
             // libtest of a stable toolchain asks for this before it reports times.
             command.env("RUSTC_BOOTSTRAP", "1");
@@ -273,6 +310,7 @@ mod tests {
             has_harness: true,
             path: "/x/suite".into(),
             manifest: "/x/Cargo.toml".into(),
+            arguments: Vec::new(),
         }
     }
 

@@ -6,7 +6,7 @@ use std::ffi::{CStr, OsStr, c_int};
 use std::os::unix::ffi::OsStrExt;
 
 /// The file, in the directory of rsockets' other settings.
-const FILE: &str = "/etc/rdma/rsocket/preload_config";
+const CONFIG_FILE: &str = "/etc/rdma/rsocket/preload_config";
 
 /// Names another file, for those who may not write there, and for tests.
 const FILE_VARIABLE: &str = "UBIVERBS_PRELOAD_CONFIG";
@@ -37,7 +37,7 @@ pub(super) struct Config {
 pub(super) fn config() -> &'static Config {
     static CONFIG: PerProcess<Config> = PerProcess::new();
     CONFIG.get_or_make(|| {
-        let file = hca::environment::variable(FILE_VARIABLE).unwrap_or_else(|| FILE.into());
+        let file = hca::environment::variable(FILE_VARIABLE).unwrap_or_else(|| CONFIG_FILE.into());
         let text = std::fs::read(file).unwrap_or_default();
         let number = |name| {
             let text = hca::environment::variable(name)?;

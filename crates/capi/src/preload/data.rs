@@ -68,7 +68,7 @@ fn writing(
     result
 }
 
-/// Waits no longer than the program allows (`SO_RCVTIMEO`, `SO_SNDTIMEO`). Answers the flags of the call.
+/// Waits no longer than the program allows (`SO_RCVTIMEO`, `SO_SNDTIMEO`). Returns the flags of the call.
 fn wait_for(
     socket: &Socket,
     rsocket: c_int,
@@ -304,7 +304,7 @@ pub unsafe extern "C-unwind" fn recvmmsg(
     }
 }
 
-/// Message by message, up to the first that fails. Answers how many there were, or the failure of the first.
+/// Message by message, up to the first that fails. Returns how many there were, or the failure of the first.
 ///
 /// # Safety
 /// There are as many messages as it says.

@@ -5,10 +5,10 @@ use libc::{size_t, ssize_t};
 use std::ffi::{c_int, c_uint};
 
 /// Bytes of a file that are read at a time.
-const CHUNK: usize = 128 << 10;
+const CHUNK_BYTES: usize = 128 << 10;
 
 /// As much as the kernel sends at most.
-const MOST: usize = 0x7fff_f000;
+const MAX_SENDFILE_BYTES: usize = 0x7fff_f000;
 
 /// `sendfile` and `sendfile64`. The file's position, or the offset, is where the next byte is that was not sent.
 ///
@@ -28,7 +28,7 @@ pub unsafe extern "C-unwind" fn sendfile(out: c_int, from: c_int, offset: *mut i
         if start < 0 {
             return if offset.is_null() { copy_stream(out, from, length) } else { fail(libc::EINVAL) as ssize_t };
         }
-        let result = copy_file(out, from, start, length.min(MOST));
+        let result = copy_file(out, from, start, length.min(MAX_SENDFILE_BYTES));
         if result > 0 {
             if offset.is_null() {
                 libc::lseek(from, start + result as i64, libc::SEEK_SET);
@@ -40,9 +40,9 @@ pub unsafe extern "C-unwind" fn sendfile(out: c_int, from: c_int, offset: *mut i
     }
 }
 
-/// Sends a part of a file. Answers how many bytes went, or the failure of the first.
+/// Sends a part of a file. Returns how many bytes went, or the failure of the first.
 fn copy_file(out: c_int, from: c_int, start: i64, length: usize) -> ssize_t {
-    let mut buffer = vec![0_u8; CHUNK.min(length.max(1))];
+    let mut buffer = vec![0_u8; CHUNK_BYTES.min(length.max(1))];
     let mut sent = 0;
     while sent < length {
         let wanted = buffer.len().min(length - sent);

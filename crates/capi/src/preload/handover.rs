@@ -30,7 +30,7 @@ pub(super) fn hand_over(socket: &'static Socket) {
     }
 }
 
-/// The same for a descriptor, if it is one of ours.
+/// Hands over the socket of a descriptor, if it is one of ours.
 pub(super) fn hand_over_descriptor(fd: c_int) {
     if let Some(socket) = table::socket(fd) {
         hand_over(socket);
@@ -68,7 +68,7 @@ fn is_connected(socket: &Socket, rsocket: c_int) -> bool {
         || unsafe { rsocket::rpoll(&raw mut wanted, 1, 0) } > 0 && wanted.revents == libc::POLLOUT
 }
 
-/// Writes until no more can be written: the program must not take it for connected. Answers how much that was.
+/// Writes until no more can be written: the program must not take it for connected. Returns how much that was.
 fn fill(program: c_int) -> usize {
     let (zeros, mut filled) = ([0_u8; 4096], 0);
     loop {

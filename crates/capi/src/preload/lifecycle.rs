@@ -8,7 +8,7 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
 /// What may be said along with the kind of a socket.
-const FLAGS: c_int = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+const SOCKET_TYPE_FLAGS: c_int = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
 
 /// `socket`: an rsocket, if the settings allow it and there are rsockets of that kind; else the kernel's.
 ///
@@ -16,7 +16,7 @@ const FLAGS: c_int = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
 /// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_socket")]
 pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
-    let (bare, flags) = (kind & !FLAGS, kind & FLAGS);
+    let (bare, flags) = (kind & !SOCKET_TYPE_FLAGS, kind & SOCKET_TYPE_FLAGS);
     let possible =
         matches!(domain, libc::AF_INET | libc::AF_INET6) && matches!(bare, libc::SOCK_STREAM | libc::SOCK_DGRAM);
     // SAFETY: plain numbers.
@@ -24,7 +24,7 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_i
         if !possible || !config().takes(domain, bare, protocol) {
             return real::socket(domain, kind, protocol);
         }
-        let Some(place) = Place::reserve() else { return -1 };
+        let Some(place) = PlaceholderDescriptor::reserve() else { return -1 };
         let made = rsocket::rsocket(domain, bare, protocol);
         if made < 0 {
             drop(place);
@@ -38,19 +38,19 @@ pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_i
 
 /// A descriptor for a socket, with the lowest number that is free, as programs expect. To the kernel it is a socket that
 /// is connected to nothing.
-struct Place(c_int);
+struct PlaceholderDescriptor(c_int);
 
-impl Place {
+impl PlaceholderDescriptor {
     /// None, with errno, where there is none left.
-    fn reserve() -> Option<Place> {
+    fn reserve() -> Option<PlaceholderDescriptor> {
         // SAFETY: plain numbers.
         let fd = unsafe { real::socket(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
         if fd >= 0 && !table::has_room(fd) {
-            drop(Place(fd));
+            drop(PlaceholderDescriptor(fd));
             fail(libc::EMFILE);
             return None;
         }
-        (fd >= 0).then_some(Place(fd))
+        (fd >= 0).then_some(PlaceholderDescriptor(fd))
     }
 
     /// Becomes a descriptor of an rsocket.
@@ -82,7 +82,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for PlaceholderDescriptor {
     fn drop(&mut self) {
         let kept = errno();
         // SAFETY: ours, and open.
@@ -153,10 +153,10 @@ pub unsafe extern "C-unwind" fn accept4(
     flags: c_int,
 ) -> c_int {
     let Some(listener) = table::socket(fd) else { return fail(libc::EBADF) };
-    if flags & !FLAGS != 0 {
+    if flags & !SOCKET_TYPE_FLAGS != 0 {
         return fail(libc::EINVAL);
     }
-    let Some(place) = Place::reserve() else { return -1 };
+    let Some(place) = PlaceholderDescriptor::reserve() else { return -1 };
     let domain = listener.domain.load(Ordering::Relaxed);
     let Some(rsocket) = listener.direct() else {
         let accepted = listeners::accept(fd, address, length);

@@ -19,10 +19,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The most that is moved at a time, and that waits in a stream in one direction.
-const BUFFER: usize = 64 << 10;
+const PUMP_BUFFER_BYTES: usize = 64 << 10;
 
 /// How often a stream is moved on before it is another's turn.
-const TURNS: u32 = 16;
+const MOVES_PER_TURN: u32 = 16;
 
 /// Threads that move streams, at most.
 const MAX_THREADS: usize = 4;
@@ -44,7 +44,7 @@ const GIVEN_UP: c_int = libc::ETIMEDOUT;
 const NEW_STREAMS: u32 = 0;
 
 /// The streams of this process. A child has none.
-static PUMPS: latch::PerProcess<Pumps> = latch::PerProcess::new();
+static PROCESS_PUMPS: latch::PerProcess<Pumps> = latch::PerProcess::new();
 
 #[derive(Default)]
 struct Pumps {
@@ -61,17 +61,17 @@ struct Pumps {
 
 /// How many streams are moved.
 pub(super) fn at_work() -> usize {
-    PUMPS.get().map_or(0, |pumps| pumps.at_work.load(Ordering::Acquire))
+    PROCESS_PUMPS.get().map_or(0, |pumps| pumps.at_work.load(Ordering::Acquire))
 }
 
 /// How many of them no process has a descriptor of.
 pub(super) fn orphans() -> usize {
-    PUMPS.get().map_or(0, |pumps| pumps.orphans.load(Ordering::Acquire))
+    PROCESS_PUMPS.get().map_or(0, |pumps| pumps.orphans.load(Ordering::Acquire))
 }
 
 /// A number that changes when one of those gets on.
 pub(super) fn moved() -> usize {
-    PUMPS.get().map_or(0, |pumps| pumps.moved.load(Ordering::Acquire))
+    PROCESS_PUMPS.get().map_or(0, |pumps| pumps.moved.load(Ordering::Acquire))
 }
 
 /// A stream that is to be moved.
@@ -90,7 +90,7 @@ pub(super) struct Pump {
 impl Pump {
     /// Gives it to a thread. Where none can be had, the rsocket stays as it is.
     pub(super) fn start(self) -> Result<(), c_int> {
-        let pumps = PUMPS.get_or_make(Pumps::default);
+        let pumps = PROCESS_PUMPS.get_or_make(Pumps::default);
         let mover = mover(pumps)?;
         pumps.at_work.fetch_add(1, Ordering::AcqRel);
         table::set_internal(self.kernel, true);
@@ -150,7 +150,7 @@ impl Mover {
 
     fn run(&self) {
         let mut streams: HashMap<u32, Stream> = HashMap::new();
-        let (mut next, mut scratch) = (NEW_STREAMS + 1, vec![0; BUFFER]);
+        let (mut next, mut scratch) = (NEW_STREAMS + 1, vec![0; PUMP_BUFFER_BYTES]);
         // Streams that are to be looked at again soon, whatever happens.
         let mut soon: Vec<u32> = Vec::new();
         loop {
@@ -251,7 +251,7 @@ impl Pending {
         *self = Pending::default();
     }
 
-    /// Writes what waits. Answers whether something went.
+    /// Writes what waits. Returns whether something went.
     fn drain(&mut self, write: impl FnOnce(&[u8]) -> isize) -> Result<bool, c_int> {
         let written = written(write(&self.bytes[self.start..]))?;
         self.start += written;
@@ -355,7 +355,7 @@ impl Stream {
     /// Moves what can be moved.
     fn go_on(&mut self, scratch: &mut [u8]) -> Result<State, c_int> {
         let mut armed = false;
-        for _ in 0..TURNS {
+        for _ in 0..MOVES_PER_TURN {
             if !self.is_connected()? {
                 match (self.closed, armed) {
                     (true, _) => return Ok(State::Over),
@@ -430,7 +430,7 @@ impl Stream {
 
     /// The program has gone. What it sent is kept for its peer, for a while, if there are not too many such streams.
     fn orphaned(&mut self, moved: bool) -> Result<(), c_int> {
-        let Some(pumps) = PUMPS.get() else { return Err(GIVEN_UP) };
+        let Some(pumps) = PROCESS_PUMPS.get() else { return Err(GIVEN_UP) };
         let until = match self.until {
             Some(_) if moved => *self.until.insert(Instant::now() + ORPHAN_LIFE),
             Some(until) => until,

@@ -36,16 +36,16 @@ impl Function {
 }
 
 /// Somewhere in librspreload.so.
-static PRELOADED: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+static PRELOADED_ADDRESS: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 /// Where librspreload.so is: functions of the same names come after it.
 pub(super) fn remember_table(table: *const c_void) {
-    PRELOADED.store(table.cast_mut(), Ordering::Release);
+    PRELOADED_ADDRESS.store(table.cast_mut(), Ordering::Release);
 }
 
 /// The function of that name; one that fails where there is none.
 pub(super) fn find(name: &CStr) -> *mut c_void {
-    let before = PRELOADED.load(Ordering::Acquire).addr();
+    let before = PRELOADED_ADDRESS.load(Ordering::Acquire).addr();
     let found = symbols::after(name, before, find as *const () as usize);
     if found.is_null() { missing as *mut c_void } else { found }
 }

@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 pub struct Table {
     own_start: AtomicUsize,
     own_length: AtomicUsize,
-    functions: [Entry; 0],
+    functions: [FunctionEntry; 0],
 }
 
 #[repr(C)]
-struct Entry {
+struct FunctionEntry {
     name: *const c_char,
     function: AtomicPtr<c_void>,
 }
@@ -32,7 +32,7 @@ pub unsafe extern "C" fn begin(table: *const Table) -> c_int {
         let (start, length) = symbols::code_with(begin as *const () as usize);
         (*table).own_length.store(length, Ordering::Relaxed);
         (*table).own_start.store(start, Ordering::Relaxed);
-        let mut entry = (&raw const (*table).functions).cast::<Entry>();
+        let mut entry = (&raw const (*table).functions).cast::<FunctionEntry>();
         while !(*entry).name.is_null() {
             let found = real::find(CStr::from_ptr((*entry).name));
             (*entry).function.store(found, Ordering::Release);

@@ -8,7 +8,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// A number for each of so many streams at a time; then places are used again.
-const PLACES: usize = 1 << 13;
+const STATUS_PLACES: usize = 1 << 13;
 
 struct Arena {
     places: &'static [AtomicU64],
@@ -23,17 +23,17 @@ pub(super) struct Status {
 }
 
 /// The peer has ended the stream, and everything before that was passed on.
-const ENDED: c_int = -1;
+const ENDED_BY_PEER: c_int = -1;
 
 /// Where no memory is to be had.
-static NOWHERE: AtomicU64 = AtomicU64::new(0);
+static NO_STATUS_PLACE: AtomicU64 = AtomicU64::new(0);
 
 impl Status {
     pub(super) fn new() -> Status {
         static ARENA: PerProcess<Option<Arena>> = PerProcess::new();
-        let Some(arena) = ARENA.get_or_make(arena) else { return Status { place: &NOWHERE, number: 0 } };
+        let Some(arena) = ARENA.get_or_make(arena) else { return Status { place: &NO_STATUS_PLACE, number: 0 } };
         let used = arena.used.fetch_add(1, Ordering::Relaxed);
-        let status = Status { place: &arena.places[used % PLACES], number: (used / PLACES) as u64 + 1 };
+        let status = Status { place: &arena.places[used % STATUS_PLACES], number: (used / STATUS_PLACES) as u64 + 1 };
         status.place.store(status.number << 32, Ordering::Release);
         status
     }
@@ -47,7 +47,7 @@ impl Status {
 
     /// Tells them that the end which they read is the peer's.
     pub(super) fn set_ended(self) {
-        self.set(ENDED);
+        self.set(ENDED_BY_PEER);
     }
 
     fn value(self) -> Option<c_int> {
@@ -57,13 +57,13 @@ impl Status {
 
     /// The error; 0 if there is none.
     pub(super) fn get(self) -> c_int {
-        self.value().filter(|value| *value != ENDED).unwrap_or(0)
+        self.value().filter(|value| *value != ENDED_BY_PEER).unwrap_or(0)
     }
 
     /// The error of the program that reads the end of the stream; 0 if the end is real, or nothing is known.
     pub(super) fn error_at_end(self) -> c_int {
         match self.value() {
-            None | Some(ENDED) => 0,
+            None | Some(ENDED_BY_PEER) => 0,
             // Nothing was said.
             Some(0) => libc::ECONNRESET,
             Some(code) => code,
@@ -81,7 +81,7 @@ impl Status {
 }
 
 fn arena() -> Option<Arena> {
-    let length = PLACES * size_of::<AtomicU64>();
+    let length = STATUS_PLACES * size_of::<AtomicU64>();
     let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
     // SAFETY: new memory, all zeros, which stays for ever.
     unsafe {
@@ -89,7 +89,7 @@ fn arena() -> Option<Arena> {
         if memory == libc::MAP_FAILED {
             return None;
         }
-        let places = std::slice::from_raw_parts(memory.cast(), PLACES);
+        let places = std::slice::from_raw_parts(memory.cast(), STATUS_PLACES);
         Some(Arena { places, used: AtomicUsize::new(0) })
     }
 }
@@ -107,7 +107,7 @@ mod tests {
         let second = Status::new();
         second.set_ended();
         assert_eq!((second.get(), second.error_at_end()), (0, 0));
-        let others: Vec<Status> = (0..PLACES).map(|_| Status::new()).collect();
+        let others: Vec<Status> = (0..STATUS_PLACES).map(|_| Status::new()).collect();
         others.iter().for_each(|other| other.set(libc::EPIPE));
         assert_eq!((first.get(), first.error_at_end()), (0, 0));
     }

@@ -18,7 +18,7 @@ const DT_GNU_HASH: i64 = 0x6fff_fef5;
 const DT_VERSYM: i64 = 0x6fff_fff0;
 
 /// A version of a symbol that is found only by those who ask for it.
-const HIDDEN: u16 = 0x8000;
+const HIDDEN_VERSION: u16 = 0x8000;
 
 /// What is looked for.
 struct Wanted<'a> {
@@ -137,7 +137,7 @@ unsafe fn find(base: usize, mut dynamic: *const Dynamic, wanted: &Wanted<'_>) ->
         while index >= first {
             let known = *hashes.add((index - first) as usize);
             let symbol = &*symbols.add(index as usize);
-            let shown = versions.is_null() || *versions.add(index as usize) & HIDDEN == 0;
+            let shown = versions.is_null() || *versions.add(index as usize) & HIDDEN_VERSION == 0;
             let is_function = symbol.st_shndx != 0 && symbol.st_info & 15 == 2;
             if known | 1 == wanted.hash | 1
                 && is_function

@@ -12,44 +12,44 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU32, A
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Descriptors beyond are never ours. `xtask/src/preload.rs` knows the number.
-pub const LIMIT: usize = 1 << 20;
+pub const DESCRIPTOR_LIMIT: usize = 1 << 20;
 
 /// A descriptor that the program has nothing to do with: an rsocket's own.
-const INTERNAL: u8 = 2;
+const KIND_INTERNAL: u8 = 2;
 
-/// The same of the NIC's, which closes it in a child itself.
-const NIC: u8 = 3;
+/// A descriptor of the NIC's, which closes it in a child itself.
+const KIND_NIC: u8 = 3;
 
 /// A descriptor that leads to a [`Socket`].
-const SOCKET: u8 = 1;
+const KIND_SOCKET: u8 = 1;
 
 /// What librspreload.so looks at: 0 for what is not ours.
 #[unsafe(export_name = "ubiverbs_rspreload_kinds")]
-pub static KINDS: [AtomicU8; LIMIT] = [const { AtomicU8::new(0) }; LIMIT];
+pub static KINDS: [AtomicU8; DESCRIPTOR_LIMIT] = [const { AtomicU8::new(0) }; DESCRIPTOR_LIMIT];
 
 /// Sockets by descriptor: as many places, made when the first is needed. A program without sockets has none.
-static SOCKETS: AtomicPtr<AtomicPtr<Socket>> = AtomicPtr::new(null_mut());
+static SOCKET_TABLE: AtomicPtr<AtomicPtr<Socket>> = AtomicPtr::new(null_mut());
 
 /// The place of a descriptor below the limit, if there are places.
 #[inline]
 fn place(at: usize) -> Option<&'static AtomicPtr<Socket>> {
-    let places = SOCKETS.load(Ordering::Acquire);
+    let places = SOCKET_TABLE.load(Ordering::Acquire);
     // SAFETY: there are as many as the limit says, and they stay.
-    (!places.is_null() && at < LIMIT).then(|| unsafe { &*places.add(at) })
+    (!places.is_null() && at < DESCRIPTOR_LIMIT).then(|| unsafe { &*places.add(at) })
 }
 
 /// Makes the places, unless they are there. False if there is no memory for them.
 fn make_places() -> bool {
-    if !SOCKETS.load(Ordering::Acquire).is_null() {
+    if !SOCKET_TABLE.load(Ordering::Acquire).is_null() {
         return true;
     }
-    let Ok(layout) = std::alloc::Layout::array::<AtomicPtr<Socket>>(LIMIT) else { return false };
+    let Ok(layout) = std::alloc::Layout::array::<AtomicPtr<Socket>>(DESCRIPTOR_LIMIT) else { return false };
     // SAFETY: of a size that is not zero; all zeros are null pointers.
     let made = unsafe { std::alloc::alloc_zeroed(layout) }.cast::<AtomicPtr<Socket>>();
     if made.is_null() {
         return false;
     }
-    if SOCKETS.compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Acquire).is_err() {
+    if SOCKET_TABLE.compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Acquire).is_err() {
         // SAFETY: just made, and no other thread has seen it.
         unsafe { std::alloc::dealloc(made.cast(), layout) };
     }
@@ -57,18 +57,18 @@ fn make_places() -> bool {
 }
 
 /// No descriptor of ours is higher.
-static HIGHEST: AtomicUsize = AtomicUsize::new(0);
+static HIGHEST_DESCRIPTOR: AtomicUsize = AtomicUsize::new(0);
 
 /// The kernel has it.
 const HANDED_OVER: c_int = -1;
 
 /// This process has inherited it before it was bound or connected, and makes an rsocket when it needs one.
-const UNMADE: c_int = -2;
+const UNMADE_SOCKET: c_int = -2;
 
 /// What an rsocket is to the program, by whichever descriptors.
 #[derive(Debug, Default)]
 pub struct Socket {
-    /// The rsocket; [`HANDED_OVER`] or [`UNMADE`] where there is none.
+    /// The rsocket; [`HANDED_OVER`] or [`UNMADE_SOCKET`] where there is none.
     rsocket: AtomicI32,
     /// Another socket has another number, though it may have the same place.
     pub era: AtomicU32,
@@ -92,7 +92,7 @@ pub struct Socket {
     pub writers: AtomicU32,
     /// How long a call may wait for bytes, in milliseconds; 0 is for ever.
     pub receive_timeout: AtomicU32,
-    /// The same for room to write.
+    /// How long a call may wait for room to write, in milliseconds; 0 is for ever.
     pub send_timeout: AtomicU32,
 }
 
@@ -102,7 +102,7 @@ impl Socket {
     pub fn direct(&self) -> Option<c_int> {
         match self.rsocket.load(Ordering::SeqCst) {
             rsocket @ 0.. => Some(rsocket),
-            UNMADE => self.remake(),
+            UNMADE_SOCKET => self.remake(),
             _ => None,
         }
     }
@@ -132,7 +132,7 @@ impl Socket {
     /// Its rsocket is that of a parent process.
     pub(super) fn forget_parents(&self) {
         if self.rsocket.load(Ordering::Relaxed) >= 0 {
-            self.rsocket.store(UNMADE, Ordering::Relaxed);
+            self.rsocket.store(UNMADE_SOCKET, Ordering::Relaxed);
         }
     }
 
@@ -150,37 +150,37 @@ impl Socket {
 
 /// What is asked for rarely, under one lock, which a fork waits for: so no child finds it locked.
 #[derive(Debug, Default)]
-pub struct Book {
+pub struct SocketBook {
     free: Vec<&'static Socket>,
     /// What is known of sockets that were handed over, and of options that rsockets do not know.
     pub(super) notes: HashMap<usize, Notes>,
 }
 
-static BOOK: Mutex<Option<Book>> = Mutex::new(None);
+static PROCESS_BOOK: Mutex<Option<SocketBook>> = Mutex::new(None);
 
 /// One socket is handed over at a time.
-static TURN: Mutex<()> = Mutex::new(());
+static HANDOVER_TURN: Mutex<()> = Mutex::new(());
 
 /// The locks, while a fork is under way.
-static HELD: Mutex<Held> = Mutex::new(Held(None));
+static FORK_LOCKS: Mutex<ForkLocks> = Mutex::new(ForkLocks(None));
 
-type Locks = (MutexGuard<'static, ()>, MutexGuard<'static, Option<Book>>);
+type Locks = (MutexGuard<'static, ()>, MutexGuard<'static, Option<SocketBook>>);
 
-struct Held(Option<ManuallyDrop<Locks>>);
+struct ForkLocks(Option<ManuallyDrop<Locks>>);
 
 // SAFETY: the guards are dropped by the thread that locked, or by the only thread of its child.
-unsafe impl Send for Held {}
+unsafe impl Send for ForkLocks {}
 
 /// Runs with the book, alone.
-pub fn with_book<T>(f: impl FnOnce(&mut Book) -> T) -> T {
-    let mut book = BOOK.lock().unwrap_or_else(PoisonError::into_inner);
+pub fn with_book<T>(f: impl FnOnce(&mut SocketBook) -> T) -> T {
+    let mut book = PROCESS_BOOK.lock().unwrap_or_else(PoisonError::into_inner);
     f(book.get_or_insert_default())
 }
 
 /// Whether the book can be had soon: a thread that is interrupted may have it.
 pub(super) fn book_is_free() -> bool {
     (0..1000).any(|_| {
-        let free = BOOK.try_lock().is_ok();
+        let free = PROCESS_BOOK.try_lock().is_ok();
         if !free {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
@@ -190,26 +190,26 @@ pub(super) fn book_is_free() -> bool {
 
 /// The right to hand a socket over.
 pub(super) fn turn() -> MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    HANDOVER_TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Keeps all locks until [`unlock_all`].
 pub(super) fn lock_all() {
-    let locks = (turn(), BOOK.lock().unwrap_or_else(PoisonError::into_inner));
-    HELD.lock().unwrap_or_else(PoisonError::into_inner).0 = Some(ManuallyDrop::new(locks));
+    let locks = (turn(), PROCESS_BOOK.lock().unwrap_or_else(PoisonError::into_inner));
+    FORK_LOCKS.lock().unwrap_or_else(PoisonError::into_inner).0 = Some(ManuallyDrop::new(locks));
 }
 
 /// In the parent, and in the child.
 pub(super) fn unlock_all() {
-    let locks = HELD.lock().unwrap_or_else(PoisonError::into_inner).0.take();
+    let locks = FORK_LOCKS.lock().unwrap_or_else(PoisonError::into_inner).0.take();
     drop(locks.map(ManuallyDrop::into_inner));
 }
 
 /// What a descriptor leads to.
 #[inline]
 pub fn socket(fd: c_int) -> Option<&'static Socket> {
-    let at = usize::try_from(fd).ok().filter(|at| *at < LIMIT)?;
-    if KINDS[at].load(Ordering::Acquire) != SOCKET {
+    let at = usize::try_from(fd).ok().filter(|at| *at < DESCRIPTOR_LIMIT)?;
+    if KINDS[at].load(Ordering::Acquire) != KIND_SOCKET {
         return None;
     }
     // SAFETY: null, or a socket, which is never freed.
@@ -224,7 +224,7 @@ pub fn direct(fd: c_int) -> Option<c_int> {
 
 /// Whether a descriptor is an rsocket's own, or the NIC's, which the program does not know.
 pub fn is_internal(fd: c_int) -> bool {
-    matches!(kind(fd), INTERNAL | NIC)
+    matches!(kind(fd), KIND_INTERNAL | KIND_NIC)
 }
 
 fn kind(fd: c_int) -> u8 {
@@ -234,18 +234,18 @@ fn kind(fd: c_int) -> u8 {
 
 /// Keeps the program from the NIC's descriptors.
 pub(super) fn observe_nic() {
-    hca::observe_descriptors(|fd, kept| set_kind(fd, if kept { NIC } else { 0 }));
+    hca::observe_descriptors(|fd, kept| set_kind(fd, if kept { KIND_NIC } else { 0 }));
 }
 
 /// Says whether a descriptor is ours alone. A forked child closes those that are.
 pub(super) fn set_internal(fd: c_int, internal: bool) {
-    set_kind(fd, if internal { INTERNAL } else { 0 });
+    set_kind(fd, if internal { KIND_INTERNAL } else { 0 });
 }
 
 fn set_kind(fd: c_int, value: u8) {
     if let Some(kind) = usize::try_from(fd).ok().and_then(|at| KINDS.get(at)) {
         kind.store(value, Ordering::Release);
-        HIGHEST.fetch_max(fd as usize, Ordering::Relaxed);
+        HIGHEST_DESCRIPTOR.fetch_max(fd as usize, Ordering::Relaxed);
     }
 }
 
@@ -271,20 +271,20 @@ pub fn new_socket(rsocket: c_int, domain: c_int, kind: c_int) -> &'static Socket
 
 /// Whether a descriptor has a place in the table.
 pub fn has_room(fd: c_int) -> bool {
-    usize::try_from(fd).is_ok_and(|at| at < LIMIT) && make_places()
+    usize::try_from(fd).is_ok_and(|at| at < DESCRIPTOR_LIMIT) && make_places()
 }
 
 /// From now on, a descriptor leads to a socket.
 pub fn insert(fd: c_int, socket: &'static Socket) {
-    let Some(at) = usize::try_from(fd).ok().filter(|at| *at < LIMIT) else { return };
+    let Some(at) = usize::try_from(fd).ok().filter(|at| *at < DESCRIPTOR_LIMIT) else { return };
     let Some(place) = place(at) else { return };
     socket.references.fetch_add(1, Ordering::AcqRel);
     place.store(std::ptr::from_ref(socket).cast_mut(), Ordering::Release);
-    HIGHEST.fetch_max(at, Ordering::Relaxed);
-    KINDS[at].store(SOCKET, Ordering::Release);
+    HIGHEST_DESCRIPTOR.fetch_max(at, Ordering::Relaxed);
+    KINDS[at].store(KIND_SOCKET, Ordering::Release);
 }
 
-/// From now on it leads nowhere. Answers where it did, and whether no other descriptor does.
+/// From now on it leads nowhere. Returns where it did, and whether no other descriptor does.
 pub fn remove(fd: c_int) -> Option<(&'static Socket, bool)> {
     let found = socket(fd)?;
     let at = fd as usize;
@@ -342,7 +342,7 @@ pub fn key(socket: &'static Socket) -> usize {
 /// In a child: what is an rsocket's own belongs to the parent, and is closed; so is what is the NIC's, by the NIC.
 pub(super) fn close_internal(close: impl Fn(c_int)) {
     for fd in (0..=highest()).filter(|fd| is_internal(*fd)) {
-        if kind(fd) == INTERNAL {
+        if kind(fd) == KIND_INTERNAL {
             close(fd);
         }
         set_kind(fd, 0);
@@ -351,11 +351,11 @@ pub(super) fn close_internal(close: impl Fn(c_int)) {
 
 /// All descriptors that lead somewhere.
 pub fn all() -> impl Iterator<Item = (c_int, &'static Socket)> {
-    let end = HIGHEST.load(Ordering::Relaxed) as c_int;
+    let end = HIGHEST_DESCRIPTOR.load(Ordering::Relaxed) as c_int;
     (0..=end).filter_map(|fd| socket(fd).map(|socket| (fd, socket)))
 }
 
 /// The highest descriptor that may be ours.
 pub fn highest() -> c_int {
-    HIGHEST.load(Ordering::Relaxed) as c_int
+    HIGHEST_DESCRIPTOR.load(Ordering::Relaxed) as c_int
 }

@@ -5,7 +5,7 @@ use crate::rdma::address::{from_c, to_c};
 use libc::{sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
 use std::net::SocketAddr;
 
-const FAULT: Errno = Errno(libc::EFAULT);
+const BAD_ADDRESS: Errno = Errno(libc::EFAULT);
 
 /// An address of a program's.
 ///
@@ -13,7 +13,7 @@ const FAULT: Errno = Errno(libc::EFAULT);
 /// `address` is null or has `length` bytes.
 pub(super) unsafe fn given(address: *const sockaddr, length: socklen_t) -> Result<SocketAddr, Errno> {
     if address.is_null() {
-        return Err(FAULT);
+        return Err(BAD_ADDRESS);
     }
     if (length as usize) < size_of::<libc::sa_family_t>() {
         return Err(Errno::INVALID);
@@ -57,7 +57,7 @@ pub(super) unsafe fn maybe_given(address: *const sockaddr, length: socklen_t) ->
 /// `length` is null or a place; `address` is null or has as many bytes as `length` says.
 pub(super) unsafe fn answer(found: SocketAddr, address: *mut sockaddr, length: *mut socklen_t) -> Result<(), Errno> {
     if address.is_null() || length.is_null() {
-        return Err(FAULT);
+        return Err(BAD_ADDRESS);
     }
     let storage = to_c(found);
     let whole = match found {

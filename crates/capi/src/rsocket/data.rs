@@ -1,7 +1,7 @@
 //! Sending and receiving.
 
 use super::address;
-use super::table::{Entry, Kind, entry};
+use super::table::{Kind, SocketEntry, entry};
 use super::waiting::{Operation, errno, perform, perform_in};
 use crate::boundary::data_path;
 use crate::errno::Errno;
@@ -14,7 +14,7 @@ use std::slice;
 use std::sync::Arc;
 
 /// Flags that mean something here, or nothing at all. There are no urgent data, and no queue of errors.
-const FLAGS: c_int = libc::MSG_DONTWAIT
+const KNOWN_FLAGS: c_int = libc::MSG_DONTWAIT
     | libc::MSG_NOSIGNAL
     | libc::MSG_PEEK
     | libc::MSG_WAITALL
@@ -24,49 +24,52 @@ const FLAGS: c_int = libc::MSG_DONTWAIT
     | libc::MSG_DONTROUTE
     | libc::MSG_CMSG_CLOEXEC;
 
-const FAULT: Errno = Errno(libc::EFAULT);
+const BAD_ADDRESS: Errno = Errno(libc::EFAULT);
 /// Pieces of a message that are looked at together. More take longer.
-const PIECES: usize = 16;
+const PIECES_PER_LOOK: usize = 16;
 /// The most that one call moves: what `ssize_t` can say.
-const MOST: usize = isize::MAX as usize;
+const MAX_BYTES_PER_CALL: usize = isize::MAX as usize;
 
 fn fail(call: &'static str, error: Errno) -> ssize_t {
     data_path::number(call, || Err(error)) as ssize_t
 }
 
 fn refuse_flags(flags: c_int) -> Result<(), Errno> {
-    if flags & !FLAGS == 0 { Ok(()) } else { Err(Errno(libc::EOPNOTSUPP)) }
+    if flags & !KNOWN_FLAGS == 0 { Ok(()) } else { Err(Errno(libc::EOPNOTSUPP)) }
 }
 
 /// The pieces of a message, as C has them: an array, or the one of a plain call.
 #[derive(Clone, Copy)]
-struct Pieces {
+struct MessagePieces {
     array: *const iovec,
     count: usize,
     /// Their sum.
     length: usize,
 }
 
-impl Pieces {
+impl MessagePieces {
     /// # Safety
     /// `array` is null or has `count` elements, each of which is null or has the bytes that it says.
-    unsafe fn new(array: *const iovec, count: usize) -> Result<Pieces, Errno> {
+    unsafe fn new(array: *const iovec, count: usize) -> Result<MessagePieces, Errno> {
         if count > libc::UIO_MAXIOV as usize {
             return Err(Errno::INVALID);
         }
         if array.is_null() && count > 0 {
-            return Err(FAULT);
+            return Err(BAD_ADDRESS);
         }
         let mut length: usize = 0;
         for at in 0..count {
             // SAFETY: there are that many.
             let piece = unsafe { array.add(at).read() };
             if piece.iov_base.is_null() && piece.iov_len > 0 {
-                return Err(FAULT);
+                return Err(BAD_ADDRESS);
             }
-            length = length.checked_add(piece.iov_len).filter(|length| *length <= MOST).ok_or(Errno::INVALID)?;
+            length = length
+                .checked_add(piece.iov_len)
+                .filter(|length| *length <= MAX_BYTES_PER_CALL)
+                .ok_or(Errno::INVALID)?;
         }
-        Ok(Pieces { array, count, length })
+        Ok(MessagePieces { array, count, length })
     }
 
     /// All of a datagram in one piece; `EMSGSIZE` if it is longer than any.
@@ -79,7 +82,7 @@ impl Pieces {
         }
         let mut whole = Vec::with_capacity(self.length);
         while whole.len() < self.length {
-            let mut room = [const { MaybeUninit::uninit() }; PIECES];
+            let mut room = [const { MaybeUninit::uninit() }; PIECES_PER_LOOK];
             // SAFETY: the caller's promise.
             unsafe { self.fill(whole.len(), &mut room) }.iter().for_each(|piece| whole.extend_from_slice(piece));
         }
@@ -88,7 +91,7 @@ impl Pieces {
 
     /// # Safety
     /// The pieces are as `new` wants them, and readable.
-    unsafe fn fill<'a>(&self, from: usize, room: &'a mut [MaybeUninit<&'a [u8]>; PIECES]) -> &'a [&'a [u8]] {
+    unsafe fn fill<'a>(&self, from: usize, room: &'a mut [MaybeUninit<&'a [u8]>; PIECES_PER_LOOK]) -> &'a [&'a [u8]] {
         let (mut skip, mut count) = (from, 0);
         for at in 0..self.count {
             // SAFETY: there are that many.
@@ -108,12 +111,12 @@ impl Pieces {
 }
 
 /// Room of a program's, from a place on.
-struct Room {
-    pieces: Pieces,
+struct ProgramRoom {
+    pieces: MessagePieces,
     at: usize,
 }
 
-impl Scatter for Room {
+impl Scatter for ProgramRoom {
     fn room(&self) -> usize {
         self.pieces.length - self.at
     }
@@ -145,7 +148,7 @@ impl Scatter for Room {
 
 /// A send. It goes on until everything is sent.
 struct Send {
-    pieces: Pieces,
+    pieces: MessagePieces,
     sent: usize,
     /// Where a datagram goes.
     to: Option<SocketAddr>,
@@ -155,7 +158,7 @@ impl Operation for Send {
     const CALL: &'static str = "rsend";
 
     #[inline]
-    fn attempt(&mut self, entry: &Arc<Entry>) -> Result<(), Errno> {
+    fn attempt(&mut self, entry: &Arc<SocketEntry>) -> Result<(), Errno> {
         let socket = match &entry.kind {
             Kind::Stream(_) if self.to.is_some() => return Err(Errno(libc::EISCONN)),
             Kind::Stream(socket) => socket,
@@ -167,7 +170,7 @@ impl Operation for Send {
             }
         };
         loop {
-            let mut room = [const { MaybeUninit::uninit() }; PIECES];
+            let mut room = [const { MaybeUninit::uninit() }; PIECES_PER_LOOK];
             // SAFETY: as the calls want them.
             let pieces = unsafe { self.pieces.fill(self.sent, &mut room) };
             self.sent += socket.send(&mut Slices::new(pieces)).map_err(errno)?;
@@ -188,7 +191,7 @@ impl Operation for Send {
 
 /// A receive.
 struct ReceiveInto {
-    pieces: Pieces,
+    pieces: MessagePieces,
     received: usize,
     peek: bool,
     /// Until there is no more room.
@@ -202,13 +205,13 @@ impl Operation for ReceiveInto {
     const CALL: &'static str = "rrecv";
 
     #[inline]
-    fn attempt(&mut self, entry: &Arc<Entry>) -> Result<(), Errno> {
+    fn attempt(&mut self, entry: &Arc<SocketEntry>) -> Result<(), Errno> {
         let socket = match &entry.kind {
             Kind::Stream(socket) => socket,
             Kind::Datagram(socket) => {
                 let pieces = self.pieces;
                 let (from, length) = socket.receive(self.peek, |from, bytes| {
-                    let mut room = Room { pieces, at: 0 };
+                    let mut room = ProgramRoom { pieces, at: 0 };
                     let mut left = bytes;
                     while !left.is_empty() {
                         let place = room.next(left.len());
@@ -227,7 +230,7 @@ impl Operation for ReceiveInto {
             }
         };
         loop {
-            let mut room = Room { pieces: self.pieces, at: self.received };
+            let mut room = ProgramRoom { pieces: self.pieces, at: self.received };
             let some = socket.receive(&mut room, Receive { peek: self.peek }).map_err(errno)?;
             self.received += some;
             if some == 0 || !self.whole || self.peek || self.received >= self.pieces.length {
@@ -257,7 +260,7 @@ unsafe fn send(
     to: Result<Option<SocketAddr>, Errno>,
 ) -> ssize_t {
     // SAFETY: the caller's promise.
-    let pieces = refuse_flags(flags).and_then(|()| unsafe { Pieces::new(array, count) });
+    let pieces = refuse_flags(flags).and_then(|()| unsafe { MessagePieces::new(array, count) });
     match pieces.and_then(|pieces| Ok((pieces, to?))) {
         Ok((pieces, to)) => perform(fd, flags, Send { pieces, sent: 0, to }),
         // What is no descriptor is that first.
@@ -277,7 +280,7 @@ unsafe fn receive(
     about: Option<&mut (Option<SocketAddr>, bool)>,
 ) -> ssize_t {
     // SAFETY: the caller's promise.
-    match refuse_flags(flags).and_then(|()| unsafe { Pieces::new(array, count) }) {
+    match refuse_flags(flags).and_then(|()| unsafe { MessagePieces::new(array, count) }) {
         Ok(pieces) => {
             let (peek, whole) = (flags & libc::MSG_PEEK != 0, flags & libc::MSG_WAITALL != 0);
             let mut call = ReceiveInto { pieces, received: 0, peek, whole, from: None, length: 0 };
@@ -328,7 +331,7 @@ pub unsafe extern "C-unwind" fn rsendto(
 pub unsafe extern "C-unwind" fn rsendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     // SAFETY: null, or a message.
     let Some(message) = (unsafe { message.as_ref() }) else {
-        return fail("rsendmsg", entry(fd).err().unwrap_or(FAULT));
+        return fail("rsendmsg", entry(fd).err().unwrap_or(BAD_ADDRESS));
     };
     if !message.msg_control.is_null() && message.msg_controllen > 0 {
         return fail("rsendmsg", entry(fd).err().unwrap_or(Errno(libc::ENOTSUP)));
@@ -405,7 +408,7 @@ pub unsafe extern "C-unwind" fn rrecvfrom(
 #[unsafe(export_name = "ubiverbs_rrecvmsg")]
 pub unsafe extern "C-unwind" fn rrecvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     if message.is_null() {
-        return fail("rrecvmsg", entry(fd).err().unwrap_or(FAULT));
+        return fail("rrecvmsg", entry(fd).err().unwrap_or(BAD_ADDRESS));
     }
     // SAFETY: not null, so a message. Not a reference: the program reads and writes it too.
     let (array, count, control) = unsafe {

@@ -1,6 +1,6 @@
 //! `riomap`, `riounmap` and `riowrite`: memory that a program lends its peer's program.
 
-use super::table::{Entry, entry};
+use super::table::{SocketEntry, entry};
 use super::waiting::{Operation, errno, perform};
 use crate::boundary::{data_path, number};
 use crate::errno::Errno;
@@ -11,7 +11,7 @@ use std::slice;
 use std::sync::Arc;
 use transport::Access;
 
-/// Lends memory. Answers the offset by which the peer calls it: the one that is given, or its address.
+/// Lends memory. Returns the offset by which the peer calls it: the one that is given, or its address.
 ///
 /// # Safety
 /// `buffer` has `length` bytes, which stay mapped until they are taken back; with `PROT_WRITE` the peer may write into
@@ -60,7 +60,7 @@ pub extern "C" fn riounmap(fd: c_int, buffer: *mut c_void, length: size_t) -> c_
     })
 }
 
-/// Writes into memory that the peer has lent. Answers how much was written.
+/// Writes into memory that the peer has lent. Returns how much was written.
 ///
 /// # Safety
 /// `buffer` is null or has `length` bytes.
@@ -89,7 +89,7 @@ struct Write {
 impl Operation for Write {
     const CALL: &'static str = "riowrite";
 
-    fn attempt(&mut self, entry: &Arc<Entry>) -> Result<(), Errno> {
+    fn attempt(&mut self, entry: &Arc<SocketEntry>) -> Result<(), Errno> {
         while self.written < self.length {
             // SAFETY: the program's bytes, from those on that were not written.
             let left = unsafe { slice::from_raw_parts(self.buffer.add(self.written), self.length - self.written) };

@@ -1,7 +1,7 @@
 //! From `rsocket` to `rclose`.
 
 use super::address;
-use super::table::{self, Entry, Kind, Numbered, entry};
+use super::table::{self, Kind, Numbered, SocketEntry, entry};
 use super::waiting::{Operation, errno, perform};
 use crate::boundary::number;
 use crate::errno::Errno;
@@ -41,7 +41,7 @@ pub(crate) fn make(domain: c_int, kind: c_int, protocol: c_int, numbered: Number
             true => Kind::Stream(Socket::new()?),
             false => Kind::Datagram(Datagram::new(domain == libc::AF_INET)?),
         };
-        Ok(Entry::open(kind, domain, flags, numbered)?.fd)
+        Ok(SocketEntry::open(kind, domain, flags, numbered)?.fd)
     })
 }
 
@@ -103,9 +103,9 @@ struct Accept {
 impl Operation for Accept {
     const CALL: &'static str = "raccept";
 
-    fn attempt(&mut self, entry: &Arc<Entry>) -> Result<(), Errno> {
+    fn attempt(&mut self, entry: &Arc<SocketEntry>) -> Result<(), Errno> {
         let socket = entry.stream()?.accept().map_err(errno)?;
-        self.fd = Entry::open(Kind::Stream(socket), entry.family, 0, self.numbered)?.fd;
+        self.fd = SocketEntry::open(Kind::Stream(socket), entry.family, 0, self.numbered)?.fd;
         Ok(())
     }
 
@@ -153,7 +153,7 @@ struct Connect;
 impl Operation for Connect {
     const CALL: &'static str = "rconnect";
 
-    fn attempt(&mut self, entry: &Arc<Entry>) -> Result<(), Errno> {
+    fn attempt(&mut self, entry: &Arc<SocketEntry>) -> Result<(), Errno> {
         match entry.stream()?.outcome() {
             Err(error) if error.0 == libc::EINPROGRESS => Err(Errno(libc::EAGAIN)),
             other => other.map_err(errno),
@@ -172,7 +172,7 @@ pub extern "C-unwind" fn rshutdown(fd: c_int, how: c_int) -> c_int {
     if begun == 0 { perform(fd, 0, Flush) as c_int } else { begun }
 }
 
-/// The same without waiting for anything, as `shutdown` does it.
+/// Ends a direction, or both, without waiting for anything, as `shutdown` does it.
 pub(crate) fn begin_shutdown(fd: c_int, how: c_int) -> c_int {
     number("rshutdown", || {
         let which = match how {
@@ -197,7 +197,7 @@ struct Flush;
 impl Operation for Flush {
     const CALL: &'static str = "rshutdown";
 
-    fn attempt(&mut self, entry: &Arc<Entry>) -> Result<(), Errno> {
+    fn attempt(&mut self, entry: &Arc<SocketEntry>) -> Result<(), Errno> {
         if entry.stream()?.is_flushed() || !entry.waits(0) { Ok(()) } else { Err(Errno(libc::EAGAIN)) }
     }
 

@@ -1,6 +1,6 @@
 //! `rsetsockopt`, `rgetsockopt` and `rfcntl`.
 
-use super::table::{Entry, Kind, entry};
+use super::table::{Kind, SocketEntry, entry};
 use crate::boundary::number;
 use crate::errno::Errno;
 use crate::registry::lock;
@@ -114,7 +114,7 @@ pub unsafe extern "C" fn rsetsockopt(
     })
 }
 
-fn change_sizes(entry: &Entry, change: impl FnOnce(&mut Sizes)) -> Result<(), Errno> {
+fn change_sizes(entry: &SocketEntry, change: impl FnOnce(&mut Sizes)) -> Result<(), Errno> {
     match &entry.kind {
         Kind::Stream(socket) => socket.set_sizes(change)?,
         Kind::Datagram(socket) => socket.set_sizes(change)?,
@@ -122,7 +122,7 @@ fn change_sizes(entry: &Entry, change: impl FnOnce(&mut Sizes)) -> Result<(), Er
     Ok(())
 }
 
-fn sizes(entry: &Entry) -> Sizes {
+fn sizes(entry: &SocketEntry) -> Sizes {
     match &entry.kind {
         Kind::Stream(socket) => socket.sizes(),
         Kind::Datagram(socket) => socket.sizes(),
@@ -130,7 +130,7 @@ fn sizes(entry: &Entry) -> Sizes {
 }
 
 /// Options of the level that only sockets over RDMA have.
-fn set_rdma(entry: &Entry, name: c_int, int: impl Fn() -> Result<c_int, Errno>) -> Result<(), Errno> {
+fn set_rdma(entry: &SocketEntry, name: c_int, int: impl Fn() -> Result<c_int, Errno>) -> Result<(), Errno> {
     if !matches!(name, RDMA_SQSIZE | RDMA_RQSIZE | RDMA_INLINE | RDMA_IOMAPSIZE) {
         return Err(NOT_SUPPORTED);
     }
@@ -151,7 +151,7 @@ fn set_rdma(entry: &Entry, name: c_int, int: impl Fn() -> Result<c_int, Errno>) 
 /// # Safety
 /// As for `setsockopt`.
 unsafe fn set_udp(
-    entry: &Entry,
+    entry: &SocketEntry,
     level: c_int,
     name: c_int,
     value: *const c_void,
@@ -177,7 +177,7 @@ unsafe fn set_udp(
     }
 }
 
-fn set(entry: &Entry, level: c_int, name: c_int, int: impl Fn() -> Result<c_int, Errno>) -> Result<(), Errno> {
+fn set(entry: &SocketEntry, level: c_int, name: c_int, int: impl Fn() -> Result<c_int, Errno>) -> Result<(), Errno> {
     let socket = entry.stream()?;
     match (level, name) {
         (libc::SOL_SOCKET, libc::SO_REUSEADDR) => {
@@ -228,7 +228,7 @@ fn set(entry: &Entry, level: c_int, name: c_int, int: impl Fn() -> Result<c_int,
 }
 
 /// Has the connection kept alive, or not, as the options say.
-fn keep_alive(entry: &Entry, options: &mut Options) -> Result<(), Errno> {
+fn keep_alive(entry: &SocketEntry, options: &mut Options) -> Result<(), Errno> {
     if options.keep_alive && options.keep_alive_idle == 0 {
         let system = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_keepalive_time").ok();
         let seconds = system.and_then(|text| text.trim().parse().ok()).filter(|seconds| *seconds > 0);
@@ -288,7 +288,7 @@ fn is_size(level: c_int, name: c_int) -> bool {
 /// # Safety
 /// As for `getsockopt`.
 unsafe fn get_udp(
-    entry: &Entry,
+    entry: &SocketEntry,
     level: c_int,
     name: c_int,
     value: *mut c_void,
@@ -303,7 +303,7 @@ unsafe fn get_udp(
     }
 }
 
-fn get(entry: &Entry, level: c_int, name: c_int, room: usize) -> Result<Vec<u8>, Errno> {
+fn get(entry: &SocketEntry, level: c_int, name: c_int, room: usize) -> Result<Vec<u8>, Errno> {
     let options = lock(&entry.options);
     let number = match (level, name) {
         (libc::SOL_SOCKET, libc::SO_RCVBUF) => sizes(entry).receive_buffer as c_int,
@@ -323,7 +323,7 @@ fn get(entry: &Entry, level: c_int, name: c_int, room: usize) -> Result<Vec<u8>,
     Ok(number.to_ne_bytes().to_vec())
 }
 
-fn get_number(entry: &Entry, options: &Options, level: c_int, name: c_int) -> Result<c_int, Errno> {
+fn get_number(entry: &SocketEntry, options: &Options, level: c_int, name: c_int) -> Result<c_int, Errno> {
     let socket = entry.stream().map_err(|_| NOT_SUPPORTED)?;
     Ok(match (level, name) {
         (libc::SOL_SOCKET, libc::SO_REUSEADDR) => options.reuse_address.into(),
@@ -347,7 +347,7 @@ fn get_number(entry: &Entry, options: &Options, level: c_int, name: c_int) -> Re
 
 /// The state of the connection in the words of TCP, and how much it may have on its way: as much as there is room for,
 /// since headers differ in how much they know.
-fn tcp_information(entry: &Entry, room: usize) -> Result<Vec<u8>, Errno> {
+fn tcp_information(entry: &SocketEntry, room: usize) -> Result<Vec<u8>, Errno> {
     let socket = entry.stream().map_err(|_| NOT_SUPPORTED)?;
     // SAFETY: a structure of numbers.
     let mut info: tcp_info = unsafe { std::mem::zeroed() };
@@ -359,7 +359,7 @@ fn tcp_information(entry: &Entry, room: usize) -> Result<Vec<u8>, Errno> {
 }
 
 /// The route of the program's own, or the one that was found, as `struct ibv_path_data`.
-fn route(entry: &Entry, options: &Options, room: usize) -> Result<Vec<u8>, Errno> {
+fn route(entry: &SocketEntry, options: &Options, room: usize) -> Result<Vec<u8>, Errno> {
     if room < PATH_DATA {
         return Err(Errno::INVALID);
     }
@@ -368,7 +368,7 @@ fn route(entry: &Entry, options: &Options, room: usize) -> Result<Vec<u8>, Errno
     }
     let Some(path) = entry.stream().map_err(|_| NOT_SUPPORTED)?.path() else { return Ok(Vec::new()) };
     /// A value that is meant exactly, in the upper bits of a field.
-    const EXACTLY: u8 = 2 << 6;
+    const EXACT_VALUE: u8 = 2 << 6;
     let mut out = [0; PATH_DATA];
     // Behind the flags and a reserved word lies the path record, with eight bytes of a service id in front.
     out[16..32].copy_from_slice(&path.dgid.octets());
@@ -380,8 +380,8 @@ fn route(entry: &Entry, options: &Options, room: usize) -> Result<Vec<u8>, Errno
     out[57] = 1 << 7 | 1;
     out[58..60].copy_from_slice(&0xFFFF_u16.to_be_bytes());
     out[60..62].copy_from_slice(&u16::from(path.service_level).to_be_bytes());
-    out[62] = EXACTLY | path.mtu.code();
-    out[64] = EXACTLY | path.packet_lifetime;
+    out[62] = EXACT_VALUE | path.mtu.code();
+    out[64] = EXACT_VALUE | path.packet_lifetime;
     Ok(out.to_vec())
 }
 

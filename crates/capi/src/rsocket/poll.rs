@@ -1,7 +1,7 @@
 //! `rpoll` and `rselect`: waiting for sockets over RDMA and for ordinary descriptors at once. The waiting thread drives
 //! the NIC, as one does that waits for completions.
 
-use super::table::{Entry, find};
+use super::table::{SocketEntry, find};
 use crate::boundary::{self, number};
 use crate::cancellation::{Turn, Waits, call_that_waits};
 use crate::errno::Errno;
@@ -71,7 +71,7 @@ pub unsafe extern "C-unwind" fn rpoll(fds: *mut pollfd, count: nfds_t, timeout: 
 /// A call of `rpoll` that has sockets among its descriptors.
 struct Polling {
     /// The sockets, and where they are in the program's array.
-    sockets: Vec<(usize, Arc<Entry>)>,
+    sockets: Vec<(usize, Arc<SocketEntry>)>,
     deadline: Option<Instant>,
     /// What to sleep on: what the NIC wants, the sockets, the other descriptors.
     sleeping: Vec<pollfd>,
@@ -83,7 +83,7 @@ struct Polling {
 }
 
 /// How many descriptors the NIC wants to be woken by.
-const NIC: usize = 8;
+const NIC_DESCRIPTORS: usize = 8;
 
 impl Polling {
     fn new(asked: &[pollfd], timeout: c_int) -> Polling {
@@ -100,7 +100,7 @@ impl Polling {
         }
     }
 
-    /// Looks at all, and writes down what is ready. Answers how many are.
+    /// Looks at all, and writes down what is ready. Returns how many are.
     fn check(&self, asked: &mut [pollfd]) -> Result<c_int, Errno> {
         if self.sockets.len() < asked.len() {
             // Those that are ours count for nothing there: a negative number is passed over.
@@ -145,7 +145,7 @@ impl Polling {
     fn prepare(&mut self, asked: &[pollfd], nic: &mut Sleep) {
         self.sleeping.clear();
         self.sleeping.extend(nic.descriptors().iter().copied());
-        self.sleeping.resize(NIC, pollfd { fd: -1, events: 0, revents: 0 });
+        self.sleeping.resize(NIC_DESCRIPTORS, pollfd { fd: -1, events: 0, revents: 0 });
         let mut sockets = self.sockets.iter().peekable();
         for (at, one) in asked.iter().enumerate() {
             match sockets.next_if(|(place, _)| *place == at) {

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// The sets of this process, by their descriptors.
-static SETS: PerProcess<HashMap<RawFd, Arc<Set>>> = PerProcess::new();
+static PROCESS_SETS: PerProcess<HashMap<RawFd, Arc<Set>>> = PerProcess::new();
 
 struct Set {
     /// Names the set, and wakes its waiters when it changes.
@@ -30,11 +30,11 @@ struct Member {
 }
 
 /// What `poll` knows of `epoll`'s events. The rest of them, as to be told once only, is not offered.
-const EVENTS: u32 = (libc::EPOLLIN | libc::EPOLLPRI | libc::EPOLLOUT | libc::EPOLLERR | libc::EPOLLHUP) as u32;
+const POLL_EVENTS: u32 = (libc::EPOLLIN | libc::EPOLLPRI | libc::EPOLLOUT | libc::EPOLLERR | libc::EPOLLHUP) as u32;
 
 impl Set {
     fn of(descriptor: c_int) -> Result<Arc<Set>, Errno> {
-        SETS.lock().get(&descriptor).cloned().ok_or_else(|| Errno::invalid("not a descriptor of repoll_create"))
+        PROCESS_SETS.lock().get(&descriptor).cloned().ok_or_else(|| Errno::invalid("not a descriptor of repoll_create"))
     }
 
     /// What waits on it looks again.
@@ -55,7 +55,7 @@ impl Set {
         let known = members.iter().position(|member| member.descriptor == descriptor);
         let member = || -> Result<Member, Errno> {
             let epoll_event { events, u64: data } = event.ok_or(Errno(libc::EFAULT))?;
-            if events & !EVENTS != 0 {
+            if events & !POLL_EVENTS != 0 {
                 return Err(Errno::invalid("events that poll does not have"));
             }
             Ok(Member { descriptor, events, data })
@@ -74,7 +74,7 @@ impl Set {
 
 /// Forgets a set; false if it is none. For the call that closes descriptors of this library.
 pub(crate) fn close(descriptor: c_int) -> bool {
-    let set = SETS.lock().remove(&descriptor);
+    let set = PROCESS_SETS.lock().remove(&descriptor);
     if let Some(set) = &set {
         // Those that still wait find it empty.
         lock(&set.members).clear();
@@ -98,7 +98,7 @@ pub extern "C" fn repoll_create(flags: c_int) -> c_int {
         }
         // SAFETY: just made, and the set's alone.
         let set = Set { bell: unsafe { OwnedFd::from_raw_fd(bell) }, members: Mutex::default() };
-        SETS.lock().insert(bell, Arc::new(set));
+        PROCESS_SETS.lock().insert(bell, Arc::new(set));
         Ok(bell)
     })
 }
@@ -126,17 +126,17 @@ pub unsafe extern "C" fn repoll_ctl(set: c_int, operation: c_int, descriptor: c_
 }
 
 /// One look at a set: how it is to be asked, and what the answers are for.
-struct Look {
+struct SetPoll {
     asked: Vec<pollfd>,
     data: Vec<u64>,
 }
 
-impl Look {
-    fn at(set: &Set) -> Look {
+impl SetPoll {
+    fn at(set: &Set) -> SetPoll {
         let bell = pollfd { fd: set.bell.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let members = lock(&set.members);
         let ask = |member: &Member| pollfd { fd: member.descriptor, events: member.events as i16, revents: 0 };
-        Look {
+        SetPoll {
             asked: std::iter::once(bell).chain(members.iter().map(ask)).collect(),
             data: members.iter().map(|member| member.data).collect(),
         }
@@ -167,7 +167,7 @@ pub unsafe extern "C-unwind" fn repoll_wait(
     let Ok(it) = checked(set, events, room) else { return -1 };
     let end = u64::try_from(timeout).ok().map(|milliseconds| Instant::now() + Duration::from_millis(milliseconds));
     loop {
-        let mut look = Look::at(&it);
+        let mut look = SetPoll::at(&it);
         let left = end.map_or(-1, |end| {
             let left = end.saturating_duration_since(Instant::now());
             c_int::try_from(left.as_micros().div_ceil(1000)).unwrap_or(c_int::MAX)

@@ -19,7 +19,7 @@ pub(crate) enum Kind {
 
 /// A socket that a program has.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct SocketEntry {
     /// The program's descriptor, or a number beyond.
     pub fd: RawFd,
     pub kind: Kind,
@@ -35,9 +35,9 @@ pub(crate) struct Entry {
     pub flow_waits: ShortWaits,
 }
 
-impl Entry {
+impl SocketEntry {
     /// A socket with a number, in the table.
-    pub fn open(kind: Kind, family: i32, flags: i32, numbered: Numbered) -> Result<Arc<Entry>, Errno> {
+    pub fn open(kind: Kind, family: i32, flags: i32, numbered: Numbered) -> Result<Arc<SocketEntry>, Errno> {
         let number = match numbered {
             Numbered::Descriptor => {
                 let flavour = libc::SOCK_DGRAM | (flags & (libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK));
@@ -49,13 +49,13 @@ impl Entry {
             }
             Numbered::Beyond => beyond().take().ok_or(Errno(libc::EMFILE))?,
         };
-        if numbered == Numbered::Descriptor && number >= BEYOND {
+        if numbered == Numbered::Descriptor && number >= FIRST_BEYOND {
             // SAFETY: just made.
             drop(unsafe { OwnedFd::from_raw_fd(number) });
             return Err(Errno(libc::EMFILE));
         }
         let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
-        let entry = Arc::new(Entry {
+        let entry = Arc::new(SocketEntry {
             fd: number,
             kind,
             family,
@@ -83,7 +83,7 @@ impl Entry {
 
     /// Whether its number is a descriptor.
     pub fn is_descriptor(&self) -> bool {
-        self.fd < BEYOND
+        self.fd < FIRST_BEYOND
     }
 
     /// The stream; `EOPNOTSUPP` for a socket of datagrams.
@@ -108,11 +108,11 @@ impl Entry {
     }
 }
 
-const CHUNK: usize = 1024;
-const CHUNKS: usize = 2048;
+const CHUNK_ENTRIES: usize = 1024;
+const CHUNK_COUNT: usize = 2048;
 
 /// From here on numbers are no descriptors.
-const BEYOND: RawFd = (CHUNK * CHUNKS / 2) as RawFd;
+const FIRST_BEYOND: RawFd = (CHUNK_ENTRIES * CHUNK_COUNT / 2) as RawFd;
 
 /// What a socket is known by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -138,7 +138,7 @@ impl Beyond {
         let (used, free) = &mut *numbers;
         free.pop().or_else(|| {
             *used += 1;
-            (*used <= BEYOND).then(|| BEYOND + *used - 1)
+            (*used <= FIRST_BEYOND).then(|| FIRST_BEYOND + *used - 1)
         })
     }
 
@@ -147,33 +147,33 @@ impl Beyond {
     }
 }
 
-type Slots = Box<[Mutex<Option<Arc<Entry>>>]>;
+type Slots = Box<[Mutex<Option<Arc<SocketEntry>>>]>;
 
 /// Sockets by descriptor: chunks that are made when they are needed, and stay.
 struct Table {
-    chunks: [OnceLock<Slots>; CHUNKS],
+    chunks: [OnceLock<Slots>; CHUNK_COUNT],
 }
 
-static TABLE: PerProcess<Table> = PerProcess::new();
+static SOCKET_TABLE: PerProcess<Table> = PerProcess::new();
 
 fn table() -> &'static Table {
-    TABLE.get_or_make(|| Table { chunks: [const { OnceLock::new() }; CHUNKS] })
+    SOCKET_TABLE.get_or_make(|| Table { chunks: [const { OnceLock::new() }; CHUNK_COUNT] })
 }
 
 impl Table {
-    fn slot(&self, fd: RawFd) -> Option<&Mutex<Option<Arc<Entry>>>> {
+    fn slot(&self, fd: RawFd) -> Option<&Mutex<Option<Arc<SocketEntry>>>> {
         let fd = usize::try_from(fd).ok()?;
-        self.chunks.get(fd / CHUNK)?.get()?.get(fd % CHUNK)
+        self.chunks.get(fd / CHUNK_ENTRIES)?.get()?.get(fd % CHUNK_ENTRIES)
     }
 
-    fn make_slot(&self, fd: RawFd) -> Option<&Mutex<Option<Arc<Entry>>>> {
+    fn make_slot(&self, fd: RawFd) -> Option<&Mutex<Option<Arc<SocketEntry>>>> {
         let fd = usize::try_from(fd).ok()?;
-        let chunk = self.chunks.get(fd / CHUNK)?;
-        chunk.get_or_init(|| (0..CHUNK).map(|_| Mutex::default()).collect()).get(fd % CHUNK)
+        let chunk = self.chunks.get(fd / CHUNK_ENTRIES)?;
+        chunk.get_or_init(|| (0..CHUNK_ENTRIES).map(|_| Mutex::default()).collect()).get(fd % CHUNK_ENTRIES)
     }
 }
 
-fn insert(entry: &Arc<Entry>) -> bool {
+fn insert(entry: &Arc<SocketEntry>) -> bool {
     let Some(slot) = table().make_slot(entry.fd) else { return false };
     let before = lock(slot).replace(Arc::clone(entry));
     mark(entry.fd, generation().wrapping_add(1));
@@ -184,13 +184,13 @@ fn insert(entry: &Arc<Entry>) -> bool {
 
 /// The socket behind a descriptor, if there is one.
 #[inline]
-pub(crate) fn find(fd: RawFd) -> Option<Arc<Entry>> {
-    lock(TABLE.get()?.slot(fd)?).clone()
+pub(crate) fn find(fd: RawFd) -> Option<Arc<SocketEntry>> {
+    lock(SOCKET_TABLE.get()?.slot(fd)?).clone()
 }
 
 /// The socket behind a descriptor, or why there is none: `EBADF`, or `EIO` for one that a forked child has inherited.
 #[inline]
-pub(crate) fn entry(fd: RawFd) -> Result<Arc<Entry>, Errno> {
+pub(crate) fn entry(fd: RawFd) -> Result<Arc<SocketEntry>, Errno> {
     find(fd).ok_or_else(|| missing(fd))
 }
 
@@ -204,32 +204,33 @@ fn missing(fd: RawFd) -> Errno {
 }
 
 /// Takes a socket out of the table.
-pub(crate) fn remove(fd: RawFd) -> Result<Arc<Entry>, Errno> {
-    let found = TABLE.get().and_then(|table| table.slot(fd)).and_then(|slot| lock(slot).take());
+pub(crate) fn remove(fd: RawFd) -> Result<Arc<SocketEntry>, Errno> {
+    let found = SOCKET_TABLE.get().and_then(|table| table.slot(fd)).and_then(|slot| lock(slot).take());
     let entry = found.ok_or_else(|| missing(fd))?;
     mark(fd, 0);
     Ok(entry)
 }
 
-type Marks = [AtomicU32; CHUNK];
+type Marks = [AtomicU32; CHUNK_ENTRIES];
 
 /// Which process had a socket of that number, as its generation plus one: what a forked child has inherited it must not
 /// take for a descriptor that never was. No lock: its holder may be missing in a child.
-static MARKS: [AtomicPtr<Marks>; CHUNKS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; CHUNKS];
+static MARKS: [AtomicPtr<Marks>; CHUNK_COUNT] = [const { AtomicPtr::new(std::ptr::null_mut()) }; CHUNK_COUNT];
 
 fn marked(fd: RawFd) -> u32 {
     let Ok(fd) = usize::try_from(fd) else { return 0 };
-    let Some(chunk) = MARKS.get(fd / CHUNK) else { return 0 };
+    let Some(chunk) = MARKS.get(fd / CHUNK_ENTRIES) else { return 0 };
     // SAFETY: null, or from a leaked box.
-    unsafe { chunk.load(Ordering::Acquire).as_ref() }.map_or(0, |marks| marks[fd % CHUNK].load(Ordering::Relaxed))
+    unsafe { chunk.load(Ordering::Acquire).as_ref() }
+        .map_or(0, |marks| marks[fd % CHUNK_ENTRIES].load(Ordering::Relaxed))
 }
 
 fn mark(fd: RawFd, value: u32) {
     let Ok(fd) = usize::try_from(fd) else { return };
-    let Some(chunk) = MARKS.get(fd / CHUNK) else { return };
+    let Some(chunk) = MARKS.get(fd / CHUNK_ENTRIES) else { return };
     let mut marks = chunk.load(Ordering::Acquire);
     if marks.is_null() {
-        let made = Box::into_raw(Box::new([const { AtomicU32::new(0) }; CHUNK]));
+        let made = Box::into_raw(Box::new([const { AtomicU32::new(0) }; CHUNK_ENTRIES]));
         match chunk.compare_exchange(marks, made, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => marks = made,
             Err(other) => {
@@ -241,5 +242,5 @@ fn mark(fd: RawFd, value: u32) {
     }
     // SAFETY: from a leaked box, not null.
     let marks = unsafe { &*marks };
-    marks[fd % CHUNK].store(value, Ordering::Relaxed);
+    marks[fd % CHUNK_ENTRIES].store(value, Ordering::Relaxed);
 }

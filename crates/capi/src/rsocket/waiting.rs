@@ -2,7 +2,7 @@
 //! it sleeps, so what such a call has is plain data, and the socket is held by a pointer that [`Waits::end`] gives
 //! back.
 
-use super::table::{Entry, entry};
+use super::table::{SocketEntry, entry};
 use crate::boundary::data_path;
 use crate::cancellation::{Turn, Waits, call_that_waits};
 use crate::errno::Errno;
@@ -20,7 +20,7 @@ pub(super) trait Operation {
     const CALL: &'static str;
 
     /// Goes on. `EAGAIN` if it has to wait before it can.
-    fn attempt(&mut self, entry: &Arc<Entry>) -> Result<(), Errno>;
+    fn attempt(&mut self, entry: &Arc<SocketEntry>) -> Result<(), Errno>;
 
     /// What the call answers when it is done.
     fn answer(&self) -> isize;
@@ -31,7 +31,7 @@ pub(super) trait Operation {
     }
 }
 
-const AGAIN: Errno = Errno(libc::EAGAIN);
+const TRY_AGAIN: Errno = Errno(libc::EAGAIN);
 
 /// A sleep that was shorter than this costs more than to look so long. Two programs that answer each other, and both
 /// sleep, would never get out of it otherwise. Not where an administrator wants no looking at all.
@@ -42,16 +42,16 @@ pub(super) fn perform<O: Operation>(fd: c_int, flags: c_int, mut operation: O) -
     perform_in(fd, flags, &mut operation)
 }
 
-/// The same with an operation that the caller looks at afterwards.
+/// Performs an operation that the caller looks at afterwards.
 pub(super) fn perform_in<O: Operation>(fd: c_int, flags: c_int, operation: &mut O) -> isize {
     const { assert!(!needs_drop::<O>(), "no destructor runs when the thread is cancelled") };
-    let mut waiting: *const Entry = std::ptr::null();
+    let mut waiting: *const SocketEntry = std::ptr::null();
     let first = data_path::value(O::CALL, Err(Errno(libc::EIO)), || begin(fd, flags, operation, &mut waiting));
     match first {
         Ok(()) if waiting.is_null() => operation.answer(),
         Ok(()) => {
             let (operation_of, wait) = (&raw mut *operation, Wait::default());
-            let call = Waiting { entry: waiting, operation: operation_of, wait, armed: false, asleep_since: None };
+            let call = SleepingCall { entry: waiting, operation: operation_of, wait, armed: false, asleep_since: None };
             let failed = call_that_waits(call) != 0;
             if failed { operation.part().unwrap_or(-1) } else { operation.answer() }
         }
@@ -60,10 +60,15 @@ pub(super) fn perform_in<O: Operation>(fd: c_int, flags: c_int, operation: &mut 
 }
 
 /// Attempts it without sleeping. If it has to sleep, `waiting` is the socket from then on, with a count of its own.
-fn begin<O: Operation>(fd: c_int, flags: c_int, operation: &mut O, waiting: &mut *const Entry) -> Result<(), Errno> {
+fn begin<O: Operation>(
+    fd: c_int,
+    flags: c_int,
+    operation: &mut O,
+    waiting: &mut *const SocketEntry,
+) -> Result<(), Errno> {
     let entry = entry(fd)?;
     match attempt_for_a_while(&entry, entry.waits(flags), false, operation) {
-        Err(AGAIN) if entry.waits(flags) => {
+        Err(TRY_AGAIN) if entry.waits(flags) => {
             *waiting = Arc::into_raw(entry);
             Ok(())
         }
@@ -75,7 +80,7 @@ fn begin<O: Operation>(fd: c_int, flags: c_int, operation: &mut O, waiting: &mut
 /// not get on for the first time, and since it last did get on where that helped before. `flows` if it has just got on.
 #[inline]
 fn attempt_for_a_while<O: Operation>(
-    entry: &Arc<Entry>,
+    entry: &Arc<SocketEntry>,
     waits: bool,
     mut flows: bool,
     operation: &mut O,
@@ -84,7 +89,7 @@ fn attempt_for_a_while<O: Operation>(
     loop {
         let before = operation.part();
         match operation.attempt(entry) {
-            Err(AGAIN) if waits => {}
+            Err(TRY_AGAIN) if waits => {}
             done => {
                 if flows && done.is_ok() {
                     entry.flow_waits.ended(true);
@@ -108,14 +113,14 @@ fn attempt_for_a_while<O: Operation>(
             if flows {
                 entry.flow_waits.ended(false);
             }
-            return Err(AGAIN);
+            return Err(TRY_AGAIN);
         }
     }
 }
 
 /// A call that sleeps.
-struct Waiting<O> {
-    entry: *const Entry,
+struct SleepingCall<O> {
+    entry: *const SocketEntry,
     /// In the caller's frame.
     operation: *mut O,
     wait: Wait,
@@ -125,7 +130,7 @@ struct Waiting<O> {
     asleep_since: Option<Instant>,
 }
 
-impl<O: Operation> Waits for Waiting<O> {
+impl<O: Operation> Waits for SleepingCall<O> {
     const CALL: &'static str = O::CALL;
 
     fn go_on(&mut self, sleep: &mut Sleep) -> Result<Turn, Errno> {
@@ -151,18 +156,18 @@ impl<O: Operation> Waits for Waiting<O> {
             }
             let before = operation.part();
             let mut attempted = operation.attempt(&entry);
-            if attempted == Err(AGAIN) && operation.part() != before && entry.flow_waits.is_due() {
+            if attempted == Err(TRY_AGAIN) && operation.part() != before && entry.flow_waits.is_due() {
                 // More follows, mostly.
                 attempted = attempt_for_a_while(&entry, true, true, operation);
             }
             match attempted {
-                Err(AGAIN) => {}
+                Err(TRY_AGAIN) => {}
                 done => return done.map(|()| Turn::Done),
             }
             entry.waitable().begin_wait(&mut self.wait)?;
             self.armed = true;
             match operation.attempt(&entry) {
-                Err(AGAIN) => {}
+                Err(TRY_AGAIN) => {}
                 done => return done.map(|()| Turn::Done),
             }
         }

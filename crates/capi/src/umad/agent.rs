@@ -9,10 +9,10 @@ use std::error::Error;
 use std::ffi::{c_int, c_long};
 
 /// The vendor of the classes of OpenIB, for agents that name none.
-const OPENIB: u32 = 0x00_1405;
+const OPENIB_OUI: u32 = 0x00_1405;
 
 /// Bytes of a mask of methods.
-const MASK: usize = 16;
+const METHOD_MASK_BYTES: usize = 16;
 
 fn errno_of(error: &RegisterError) -> Errno {
     use hca::gsi::Refusal;
@@ -34,7 +34,7 @@ unsafe fn methods(mask: *const c_long) -> u128 {
         return 0;
     }
     // SAFETY: not null, so 16 bytes; the alignment is that of a long, or less.
-    let [low, high] = unsafe { mask.cast::<[u8; MASK]>().read_unaligned() }
+    let [low, high] = unsafe { mask.cast::<[u8; METHOD_MASK_BYTES]>().read_unaligned() }
         .as_chunks::<8>()
         .0
         .first_chunk::<2>()
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn umad_register(
         subnet_management: matches!(class, 0x01 | 0x81),
         class: class as u8,
         version: version as u8,
-        oui: OPENIB,
+        oui: OPENIB_OUI,
         // SAFETY: as the caller says.
         methods: unsafe { methods(mask) },
         rmpp_version,
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn umad_register(
     registered("umad_register", fd, &wanted)
 }
 
-/// The same for a vendor's class.
+/// Registers an agent for a vendor's class.
 ///
 /// # Safety
 /// `oui` is null or has three bytes; `mask` is null or has 16.

@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
 /// The length of what stands before the datagram.
-pub(super) const HEADER: usize = size_of::<ib_user_mad>();
+pub(super) const HEADER_BYTES: usize = size_of::<ib_user_mad>();
 
 /// The buffer behind a pointer from C.
 ///
@@ -18,12 +18,12 @@ unsafe fn buffer<'a>(umad: *mut c_void) -> Option<&'a mut ib_user_mad> {
     unsafe { umad.cast::<ib_user_mad>().as_mut() }
 }
 
-const NULL: c_int = -Errno::INVALID.0;
+const NULL_ARGUMENT: c_int = -Errno::INVALID.0;
 
 /// The length of what stands before the datagram.
 #[unsafe(export_name = "ubiverbs_umad_size")]
 pub extern "C" fn umad_size() -> usize {
-    HEADER
+    HEADER_BYTES
 }
 
 /// The datagram itself.
@@ -33,7 +33,7 @@ pub extern "C" fn umad_size() -> usize {
 #[unsafe(export_name = "ubiverbs_umad_get_mad")]
 pub unsafe extern "C" fn umad_get_mad(umad: *mut c_void) -> *mut c_void {
     // SAFETY: not null, so a buffer with at least its header.
-    if umad.is_null() { null_mut() } else { unsafe { umad.byte_add(HEADER) } }
+    if umad.is_null() { null_mut() } else { unsafe { umad.byte_add(HEADER_BYTES) } }
 }
 
 /// How it went: 0, or the errno of a datagram that got no answer.
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn umad_get_mad(umad: *mut c_void) -> *mut c_void {
 #[unsafe(export_name = "ubiverbs_umad_status")]
 pub unsafe extern "C" fn umad_status(umad: *mut c_void) -> c_int {
     // SAFETY: as the caller says.
-    unsafe { buffer(umad) }.map_or(NULL, |umad| umad.status as c_int)
+    unsafe { buffer(umad) }.map_or(NULL_ARGUMENT, |umad| umad.status as c_int)
 }
 
 /// Its address.
@@ -63,7 +63,7 @@ pub unsafe extern "C" fn umad_get_mad_addr(umad: *mut c_void) -> *mut ib_mad_add
 #[unsafe(export_name = "ubiverbs_umad_set_grh")]
 pub unsafe extern "C" fn umad_set_grh(umad: *mut c_void, address: *mut c_void) -> c_int {
     // SAFETY: as the caller says.
-    let Some(umad) = (unsafe { buffer(umad) }) else { return NULL };
+    let Some(umad) = (unsafe { buffer(umad) }) else { return NULL_ARGUMENT };
     // SAFETY: null, or an address. It may be the buffer's own: it is copied before that is changed.
     match unsafe { address.cast::<ib_mad_addr>().as_ref() }.copied() {
         Some(from) => {
@@ -86,7 +86,7 @@ pub unsafe extern "C" fn umad_set_grh(umad: *mut c_void, address: *mut c_void) -
 #[unsafe(export_name = "ubiverbs_umad_set_pkey")]
 pub unsafe extern "C" fn umad_set_pkey(umad: *mut c_void, index: c_int) -> c_int {
     // SAFETY: as the caller says.
-    let Some(umad) = (unsafe { buffer(umad) }) else { return NULL };
+    let Some(umad) = (unsafe { buffer(umad) }) else { return NULL_ARGUMENT };
     umad.addr.pkey_index = index as u16;
     0
 }
@@ -98,7 +98,7 @@ pub unsafe extern "C" fn umad_set_pkey(umad: *mut c_void, index: c_int) -> c_int
 #[unsafe(export_name = "ubiverbs_umad_get_pkey")]
 pub unsafe extern "C" fn umad_get_pkey(umad: *mut c_void) -> c_int {
     // SAFETY: as the caller says.
-    unsafe { buffer(umad) }.map_or(NULL, |umad| umad.addr.pkey_index.into())
+    unsafe { buffer(umad) }.map_or(NULL_ARGUMENT, |umad| umad.addr.pkey_index.into())
 }
 
 /// Sets LID, queue pair, service level and queue key, in the order of the host.
@@ -111,14 +111,14 @@ pub unsafe extern "C" fn umad_set_addr(umad: *mut c_void, lid: c_int, qpn: c_int
     unsafe { umad_set_addr_net(umad, (lid as u16).to_be(), (qpn as u32).to_be(), sl, (qkey as u32).to_be()) }
 }
 
-/// The same, in the order of the network.
+/// Sets LID, queue pair, service level and queue key, in network byte order.
 ///
 /// # Safety
 /// `umad` is null or a buffer.
 #[unsafe(export_name = "ubiverbs_umad_set_addr_net")]
 pub unsafe extern "C" fn umad_set_addr_net(umad: *mut c_void, lid: u16, qpn: u32, sl: c_int, qkey: u32) -> c_int {
     // SAFETY: as the caller says.
-    let Some(umad) = (unsafe { buffer(umad) }) else { return NULL };
+    let Some(umad) = (unsafe { buffer(umad) }) else { return NULL_ARGUMENT };
     let to = &mut umad.addr;
     (to.lid, to.qpn, to.sl, to.qkey) = (lid, qpn, sl as u8, qkey);
     0

@@ -1,7 +1,7 @@
 //! Devices and ports as programs of management see them: lists of names, and what the kernel's files would say.
 
 use super::negative;
-use super::resolve::{self, PORT};
+use super::resolve::{self, ONLY_PORT};
 use crate::boundary::{caught, report};
 use crate::device::copy_string;
 use crate::errno::Errno;
@@ -12,13 +12,13 @@ use std::sync::Arc;
 use wire::Pkey;
 
 /// The kind of node of a network adapter.
-const ADAPTER: c_uint = 1;
+const ADAPTER_NODE: c_uint = 1;
 
 /// What the port can do, as `ibv_query_port` says: connection management, and GIDs that are IP addresses.
-const CAPABILITIES: u32 = abi::IBV_PORT_CM_SUP | abi::IBV_PORT_IP_BASED_GIDS;
+const PORT_CAPABILITIES: u32 = abi::IBV_PORT_CM_SUP | abi::IBV_PORT_IP_BASED_GIDS;
 
 /// The rate, in Gbit/s: that of four lanes of 25.
-const RATE: c_uint = 100;
+const RATE_GBITS: c_uint = 100;
 
 /// Does nothing: the library needs no preparation.
 #[unsafe(export_name = "ubiverbs_umad_init")]
@@ -26,7 +26,7 @@ pub extern "C" fn umad_init() -> c_int {
     0
 }
 
-/// The same.
+/// Does nothing: there is nothing to clean up.
 #[unsafe(export_name = "ubiverbs_umad_done")]
 pub extern "C" fn umad_done() -> c_int {
     0
@@ -76,12 +76,12 @@ fn port_of(device: &hca::Device) -> Result<umad_port, Errno> {
     let mut port = umad_port::zeroed();
     let now = device.port();
     copy_string(&mut port.ca_name, device.name());
-    port.portnum = PORT;
+    port.portnum = ONLY_PORT;
     port.state = if now.active { abi::IBV_PORT_ACTIVE } else { abi::IBV_PORT_DOWN } as c_uint;
     // Link up, or disabled.
     port.phys_state = if now.active { 5 } else { 3 };
-    port.rate = RATE;
-    port.capmask = CAPABILITIES.to_be();
+    port.rate = RATE_GBITS;
+    port.capmask = PORT_CAPABILITIES.to_be();
     let gid = now.gid(0).unwrap_or_default().octets();
     let half = |bytes: Option<&[u8; 8]>| bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes));
     port.gid_prefix = half(gid.first_chunk());
@@ -96,8 +96,8 @@ fn port_of(device: &hca::Device) -> Result<umad_port, Errno> {
 pub(super) fn ca_of(device: &hca::Device) -> Result<umad_ca, Errno> {
     let mut ca = umad_ca::zeroed();
     copy_string(&mut ca.ca_name, device.name());
-    ca.node_type = ADAPTER;
-    ca.numports = PORT;
+    ca.node_type = ADAPTER_NODE;
+    ca.numports = ONLY_PORT;
     copy_string(&mut ca.fw_ver, env!("CARGO_PKG_VERSION"));
     copy_string(&mut ca.ca_type, "ubiverbs");
     copy_string(&mut ca.hw_ver, "0x1");
@@ -113,7 +113,7 @@ pub(super) fn ca_of(device: &hca::Device) -> Result<umad_ca, Errno> {
             return Err(error);
         }
     }
-    if let Some(place) = ca.ports.get_mut(PORT as usize) {
+    if let Some(place) = ca.ports.get_mut(ONLY_PORT as usize) {
         *place = port;
     }
     Ok(ca)
@@ -209,7 +209,7 @@ pub unsafe extern "C" fn umad_get_ca_portguids(name: *const c_char, guids: *mut 
             return Ok(0);
         }
         // Port 0 is that of switches.
-        if max < PORT + 1 {
+        if max < ONLY_PORT + 1 {
             return Err(Errno::NO_MEMORY);
         }
         let gid = device.port().gid(0).unwrap_or_default().octets();
@@ -219,7 +219,7 @@ pub unsafe extern "C" fn umad_get_ca_portguids(name: *const c_char, guids: *mut 
             guids.write_unaligned(0);
             guids.add(1).write_unaligned(guid);
         }
-        Ok(PORT + 1)
+        Ok(ONLY_PORT + 1)
     })
 }
 

@@ -7,18 +7,18 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 /// How much is printed.
-static LEVEL: AtomicI32 = AtomicI32::new(0);
+static DUMP_LEVEL: AtomicI32 = AtomicI32::new(0);
 
 /// How much is printed.
 pub(super) fn level() -> c_int {
-    LEVEL.load(Ordering::Relaxed)
+    DUMP_LEVEL.load(Ordering::Relaxed)
 }
 
 /// Sets how much is printed, unless it is negative; answers it.
 #[unsafe(export_name = "ubiverbs_umad_debug")]
 pub extern "C" fn umad_debug(level: c_int) -> c_int {
     if level >= 0 {
-        LEVEL.store(level, Ordering::Relaxed);
+        DUMP_LEVEL.store(level, Ordering::Relaxed);
     }
     self::level()
 }

@@ -1,6 +1,6 @@
 //! Pairs of devices for subnet and for general management, which releases after 44 know. Here both are the same device.
 
-use super::resolve::{self, PORT};
+use super::resolve::{self, ONLY_PORT};
 use crate::boundary::{caught, report};
 use crate::device::copy_string;
 use crate::errno::Errno;
@@ -64,10 +64,10 @@ pub unsafe extern "C" fn umad_get_smi_gsi_pair_by_ca_name(
             Some(wanted) => wanted.to_bytes() == device.name().as_bytes(),
             None => device.port().active,
         };
-        let device = devices.iter().find(fits).filter(|_| matches!(c_int::from(port), 0 | PORT));
+        let device = devices.iter().find(fits).filter(|_| matches!(c_int::from(port), 0 | ONLY_PORT));
         let device = device.ok_or(Errno(libc::ENODEV))?;
         // SAFETY: not null, so with room for one.
-        unsafe { pair.write(pair_of(device, PORT as u32)) };
+        unsafe { pair.write(pair_of(device, ONLY_PORT as u32)) };
         Ok(0)
     })
 }

@@ -1,6 +1,6 @@
 //! Open ports: a descriptor that programs wait on, and what goes out and comes in through it.
 
-use super::datagram::HEADER;
+use super::datagram::HEADER_BYTES;
 use super::{dump, negative, resolve};
 use crate::boundary::{caught, report};
 use crate::errno::Errno;
@@ -17,11 +17,11 @@ use wire::mad::MAD_LEN;
 use wire::{Gid, Qpn};
 
 /// The ports that this process has open, by descriptor.
-static PORTS: PerProcess<HashMap<c_int, Arc<ManagementPort>>> = PerProcess::new();
+static OPEN_PORTS: PerProcess<HashMap<c_int, Arc<ManagementPort>>> = PerProcess::new();
 
 /// The port behind a descriptor.
 pub(super) fn of(fd: c_int) -> Result<Arc<ManagementPort>, Errno> {
-    PORTS.lock().get(&fd).cloned().ok_or_else(|| Errno::invalid("the descriptor is not that of an open port"))
+    OPEN_PORTS.lock().get(&fd).cloned().ok_or_else(|| Errno::invalid("the descriptor is not that of an open port"))
 }
 
 /// Opens a port; its descriptor, or a negative errno.
@@ -40,7 +40,7 @@ pub unsafe extern "C" fn umad_open_port(name: *const c_char, number: c_int) -> c
             Errno(libc::EIO)
         })?;
         let fd = port.channel().raw_fd();
-        PORTS.lock().insert(fd, Arc::new(port));
+        OPEN_PORTS.lock().insert(fd, Arc::new(port));
         Ok(fd)
     })
 }
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn umad_open_smi_port(name: *const c_char, number: c_int) 
 #[unsafe(export_name = "ubiverbs_umad_close_port")]
 pub extern "C" fn umad_close_port(fd: c_int) -> c_int {
     negative("umad_close_port", || {
-        let port = PORTS.lock().remove(&fd).ok_or(Errno::INVALID)?;
+        let port = OPEN_PORTS.lock().remove(&fd).ok_or(Errno::INVALID)?;
         // Without the lock.
         drop(port);
         Ok(0)
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn umad_send(
         let Ok(length) = usize::try_from(length) else { return Ok(Err(SendError::Length)) };
         let address = buffer.addr;
         // SAFETY: as many bytes as the program says, behind the header.
-        let bytes = unsafe { std::slice::from_raw_parts(umad.byte_add(HEADER).cast::<u8>(), length) };
+        let bytes = unsafe { std::slice::from_raw_parts(umad.byte_add(HEADER_BYTES).cast::<u8>(), length) };
         Ok(send(&port, agent, &address, bytes, (timeout_ms as u32, retries as u32)))
     });
     match answer {
@@ -172,7 +172,7 @@ pub extern "C-unwind" fn umad_poll(fd: c_int, timeout_ms: c_int) -> c_int {
 }
 
 /// What a look for a datagram found.
-enum Look {
+enum DatagramPoll {
     /// The answer to the program.
     Done(c_int),
     /// Nothing yet.
@@ -196,9 +196,9 @@ pub unsafe extern "C-unwind" fn umad_recv(
         // SAFETY: the pointers are as the caller says.
         let look = caught("umad_recv", || unsafe { take(fd, umad, length) });
         let answer = match look {
-            Ok(Look::Done(answer)) => answer,
-            Ok(Look::Nothing) if timeout_ms == 0 => -report(Errno(libc::EWOULDBLOCK)),
-            Ok(Look::Nothing) => {
+            Ok(DatagramPoll::Done(answer)) => answer,
+            Ok(DatagramPoll::Nothing) if timeout_ms == 0 => -report(Errno(libc::EWOULDBLOCK)),
+            Ok(DatagramPoll::Nothing) => {
                 let left = match timeout_ms {
                     ..0 => -1,
                     // Another thread may have taken what there was: it is not waited for anew.
@@ -222,7 +222,7 @@ pub unsafe extern "C-unwind" fn umad_recv(
 ///
 /// # Safety
 /// As for [`umad_recv`].
-unsafe fn take(fd: c_int, umad: *mut c_void, length: *mut c_int) -> Result<Look, Errno> {
+unsafe fn take(fd: c_int, umad: *mut c_void, length: *mut c_int) -> Result<DatagramPoll, Errno> {
     // SAFETY: null, or a number that no other thread uses.
     let Some(length) = (unsafe { length.as_mut() }).filter(|_| !umad.is_null()) else { return Err(Errno::null()) };
     let port = of(fd)?;
@@ -239,16 +239,16 @@ unsafe fn take(fd: c_int, umad: *mut c_void, length: *mut c_int) -> Result<Look,
         // SAFETY: room for the header, and for as many bytes as `room` behind it.
         unsafe {
             umad.cast::<ib_user_mad>().write_unaligned(header);
-            umad.byte_add(HEADER).cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+            umad.byte_add(HEADER_BYTES).cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
         }
     };
     if let Some(delivery) = taken {
         write(header_of(&port, &delivery), &delivery.bytes);
         *length = delivery.bytes.len() as c_int;
-        return Ok(Look::Done(delivery.agent.into()));
+        return Ok(DatagramPoll::Done(delivery.agent.into()));
     }
     match short {
-        None => Ok(Look::Nothing),
+        None => Ok(DatagramPoll::Nothing),
         Some(delivery) => {
             *length = delivery.bytes.len() as c_int;
             // Of a message that is too long, the program gets the beginning, which says how long it is.
@@ -268,7 +268,7 @@ fn header_of(port: &ManagementPort, delivery: &Delivery) -> ib_user_mad {
     let mut header = ib_user_mad::zeroed();
     header.agent_id = delivery.agent.into();
     header.status = if delivery.timed_out { libc::ETIMEDOUT as u32 } else { 0 };
-    header.length = (HEADER + delivery.bytes.len()) as u32;
+    header.length = (HEADER_BYTES + delivery.bytes.len()) as u32;
     let to = &mut header.addr;
     to.qpn = Qpn::GSI.value().to_be();
     match delivery.peer {

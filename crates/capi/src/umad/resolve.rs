@@ -7,7 +7,7 @@ use std::ffi::{CStr, c_char, c_int};
 use std::sync::Arc;
 
 /// The one port.
-pub(super) const PORT: c_int = 1;
+pub(super) const ONLY_PORT: c_int = 1;
 
 /// The NIC and the devices that the program sees, in order.
 pub(super) fn devices() -> Result<(Arc<hca::Nic>, Vec<Arc<hca::Device>>), Errno> {
@@ -42,11 +42,11 @@ pub(super) enum Found {
 pub(super) fn resolve(devices: &[Arc<hca::Device>], name: Option<&CStr>, port: Option<c_int>) -> Result<Found, Errno> {
     let no_device = || Err(Errno(libc::ENODEV));
     match (name, port) {
-        (Some(_), None) => Ok(Found::Named(PORT)),
+        (Some(_), None) => Ok(Found::Named(ONLY_PORT)),
         (Some(_), Some(port)) if port != 0 => Ok(Found::Named(port)),
         // Ethernet is second choice, and a port that is disabled is none.
         (Some(name), _) => match named(devices, name).filter(|device| device.port().active) {
-            Some(_) => Ok(Found::Named(PORT)),
+            Some(_) => Ok(Found::Named(ONLY_PORT)),
             None => no_device(),
         },
         (None, _) if devices.is_empty() => no_device(),
@@ -54,7 +54,7 @@ pub(super) fn resolve(devices: &[Arc<hca::Device>], name: Option<&CStr>, port: O
         (None, Some(port)) if port > 0 => Ok(Found::Named(port)),
         (None, _) => match devices.iter().find(|device| device.port().active) {
             Some(device) => Ok(Found::Device(Arc::clone(device))),
-            None => Ok(Found::Named(PORT)),
+            None => Ok(Found::Named(ONLY_PORT)),
         },
     }
 }
@@ -67,7 +67,7 @@ pub(super) fn device(
 ) -> Result<Option<Arc<hca::Device>>, Errno> {
     Ok(match resolve(devices, wanted, port)? {
         Found::Device(device) => Some(device),
-        Found::Named(PORT) => wanted.and_then(|wanted| named(devices, wanted)).cloned(),
+        Found::Named(ONLY_PORT) => wanted.and_then(|wanted| named(devices, wanted)).cloned(),
         Found::Named(_) => None,
     })
 }

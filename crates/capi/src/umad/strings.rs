@@ -3,10 +3,10 @@
 
 use std::ffi::{CStr, c_char};
 
-const UNKNOWN: &CStr = c"<unknown>";
+const UNKNOWN_NAME: &CStr = c"<unknown>";
 
 /// By class.
-const CLASSES: &[(u8, &CStr)] = &[
+const CLASS_NAMES: &[(u8, &CStr)] = &[
     (0x01, c"Subn"),
     (0x81, c"Subn"),
     (0x03, c"SubnAdm"),
@@ -22,7 +22,7 @@ const CLASSES: &[(u8, &CStr)] = &[
 ];
 
 /// By method, in all classes.
-const METHODS: &[(u8, &CStr)] = &[
+const METHOD_NAMES: &[(u8, &CStr)] = &[
     (0x01, c"Get"),
     (0x02, c"Set"),
     (0x81, c"GetResp"),
@@ -45,7 +45,7 @@ const ADMINISTRATION_METHODS: &[(u8, &CStr)] = &[
 ];
 
 /// By attribute, in all classes.
-const ATTRIBUTES: &[(u16, &CStr)] = &[(0x0001, c"Class Port Info"), (0x0002, c"Notice"), (0x0003, c"Inform Info")];
+const ATTRIBUTE_NAMES: &[(u16, &CStr)] = &[(0x0001, c"Class Port Info"), (0x0002, c"Notice"), (0x0003, c"Inform Info")];
 
 /// By attribute, in subnet management.
 const SUBNET_ATTRIBUTES: &[(u16, &CStr)] = &[
@@ -137,9 +137,9 @@ pub extern "C" fn umad_class_str(class: u8) -> *const c_char {
     let of_range = || match class {
         0x09..=0x0f | 0x30..=0x4f => c"Vendor",
         0x10..=0x2f => c"Application",
-        _ => UNKNOWN,
+        _ => UNKNOWN_NAME,
     };
-    find(CLASSES, class).unwrap_or_else(of_range).as_ptr()
+    find(CLASS_NAMES, class).unwrap_or_else(of_range).as_ptr()
 }
 
 /// The name of a method.
@@ -147,7 +147,7 @@ pub extern "C" fn umad_class_str(class: u8) -> *const c_char {
 pub extern "C" fn umad_method_str(class: u8, method: u8) -> *const c_char {
     let own = if class == SUBNET_ADMINISTRATION { find(ADMINISTRATION_METHODS, method) } else { None };
     // Without its last character, as in the original.
-    own.or_else(|| find(METHODS, method)).unwrap_or(c"<unknown").as_ptr()
+    own.or_else(|| find(METHOD_NAMES, method)).unwrap_or(c"<unknown").as_ptr()
 }
 
 const SUBNET_ADMINISTRATION: u8 = wire::mad::MadHeader::CLASS_SUBNET_ADMINISTRATION;
@@ -162,7 +162,7 @@ pub extern "C" fn umad_attribute_str(class: u8, attribute: u16) -> *const c_char
         wire::mad::MadHeader::CLASS_CM => CONNECTION_ATTRIBUTES,
         _ => &[],
     };
-    find(table, attribute).or_else(|| find(ATTRIBUTES, attribute)).unwrap_or(UNKNOWN).as_ptr()
+    find(table, attribute).or_else(|| find(ATTRIBUTE_NAMES, attribute)).unwrap_or(UNKNOWN_NAME).as_ptr()
 }
 
 /// What the status of a datagram says, in the order of the network.
@@ -181,7 +181,7 @@ pub extern "C" fn umad_common_mad_status_str(status: u16) -> *const c_char {
     name.as_ptr()
 }
 
-/// The same of subnet administration.
+/// What the status of a datagram of subnet administration says, in network byte order.
 #[unsafe(export_name = "ubiverbs_umad_sa_mad_status_str")]
 pub extern "C" fn umad_sa_mad_status_str(status: u16) -> *const c_char {
     find(ADMINISTRATION_STATUSES, u16::from_be(status) >> 8).unwrap_or(c"Undefined Error").as_ptr()

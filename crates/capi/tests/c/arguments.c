@@ -202,6 +202,39 @@ static void completions(void)
 	CHECK(!ibv_destroy_cq(ibv_cq_ex_to_cq(extended)));
 }
 
+/* Hardware rounds up, to one less than a power of two, and says so. The largest is what the device has. */
+static void receive_queue_sizes(void)
+{
+	struct ibv_device_attr device;
+
+	NEED(!ibv_query_device(context, &device));
+	const uint32_t most = device.max_srq_wr;
+	const struct {
+		uint32_t asked, granted;
+	} sizes[] = {{1, 1}, {2, 3}, {4, 7}, {127, 127}, {128, 255}, {most - 1, most - 1}, {most, most}, {most + 1, 0}};
+
+	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+		struct ibv_srq_init_attr init = {.attr = {.max_wr = sizes[i].asked, .max_sge = 1}};
+		struct ibv_srq *srq = ibv_create_srq(pd, &init);
+		struct ibv_recv_wr wr = {}, *bad;
+		struct ibv_srq_attr attr;
+		uint32_t posted = 0;
+
+		CHECK(!srq == !sizes[i].granted);
+		if (!srq)
+			continue;
+		CHECK(init.attr.max_wr == sizes[i].granted);
+		CHECK(!ibv_query_srq(srq, &attr) && attr.max_wr == sizes[i].granted);
+		while (!ibv_post_srq_recv(srq, &wr, &bad))
+			posted++;
+		CHECK(posted == sizes[i].granted);
+		attr.max_wr = most / 2;
+		if (posted < most / 2)
+			CHECK(!ibv_modify_srq(srq, &attr, IBV_SRQ_MAX_WR) && !ibv_query_srq(srq, &attr) && attr.max_wr == most - 1);
+		CHECK(!ibv_destroy_srq(srq));
+	}
+}
+
 static void receive_queues(void)
 {
 	struct ibv_srq_init_attr init = {.attr = {.max_wr = 4, .max_sge = 1}}, wrong = init;
@@ -221,7 +254,7 @@ static void receive_queues(void)
 	ERRNO(ibv_modify_srq(NULL, &attr, IBV_SRQ_LIMIT), EINVAL);
 	ERRNO(ibv_modify_srq(srq, NULL, IBV_SRQ_LIMIT), EINVAL);
 	ERRNO(ibv_modify_srq(srq, &attr, 4), EINVAL);
-	ERRNO(ibv_modify_srq(srq, (attr.srq_limit = 5, &attr), IBV_SRQ_LIMIT), EINVAL);
+	ERRNO(ibv_modify_srq(srq, (attr.srq_limit = 8, &attr), IBV_SRQ_LIMIT), EINVAL);
 	ERRNO(ibv_query_srq(NULL, &attr), EINVAL);
 	ERRNO(ibv_query_srq(srq, NULL), EINVAL);
 	ERRNO(ibv_destroy_srq(NULL), EINVAL);
@@ -357,6 +390,7 @@ int main(void)
 	words();
 	memories();
 	completions();
+	receive_queue_sizes();
 	receive_queues();
 	queue_pairs();
 	addresses();

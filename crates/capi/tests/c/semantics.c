@@ -377,8 +377,13 @@ static void datagrams(void)
 				 .wr.ud = {.ah = ah, .remote_qpn = b->qp_num, .remote_qkey = 0x11111111}}, *bad;
 
 	NEED(ah);
-	/* What UD does not have is refused. The address of the peer's memory lies where a datagram has its address handle. */
+	/*
+	 * What UD does not have is taken, and stops the send queue. The address of the peer's memory lies where a datagram
+	 * has its address handle.
+	 */
 	enum ibv_wr_opcode others[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD};
+	struct ibv_qp_init_attr as_made;
+	struct ibv_qp_attr state;
 
 	for (unsigned i = 0; i < sizeof others / sizeof *others; i++) {
 		struct ibv_send_wr other = {.wr_id = 9, .sg_list = &from, .num_sge = 1, .opcode = others[i]};
@@ -387,8 +392,19 @@ static void datagrams(void)
 			other.wr.atomic.remote_addr = 0x1001;
 		else
 			other.wr.rdma.remote_addr = 0x1001;
-		CHECK(ibv_post_send(a, &other, &bad) == EINVAL && bad == &other);
+		CHECK(!ibv_post_send(a, &other, &bad));
+		struct ibv_wc failed = completion(cq);
+
+		CHECK(failed.wr_id == 9 && failed.status == IBV_WC_LOC_QP_OP_ERR && failed.qp_num == a->qp_num);
+		CHECK(!ibv_query_qp(a, &state, IBV_QP_STATE, &as_made) && state.qp_state == IBV_QPS_SQE);
+		CHECK(!ibv_post_send(a, &other, &bad) && completion(cq).status == IBV_WC_WR_FLUSH_ERR);
+		state.qp_state = IBV_QPS_RTS;
+		CHECK(!ibv_modify_qp(a, &state, IBV_QP_STATE));
 	}
+	/* A key of its own cannot be invalidated there. */
+	struct ibv_send_wr local = {.wr_id = 9, .opcode = IBV_WR_LOCAL_INV};
+
+	CHECK(ibv_post_send(a, &local, &bad) == EINVAL && bad == &local);
 	memset(memory + 4096, 'd', 100);
 	CHECK(!receive(b, 1, &to) && !ibv_post_send(a, &wr, &bad));
 	struct ibv_wc first = completion(cq), second = completion(cq), *got = first.opcode & IBV_WC_RECV ? &first : &second;
@@ -413,7 +429,6 @@ static void datagrams(void)
 	CHECK(got->wr_id == 3 && got->src_qp == b->qp_num);
 	/* A datagram that is too long for its receive vanishes, and the receive waits for the next one. */
 	struct ibv_qp_attr now;
-	struct ibv_qp_init_attr as_made;
 	struct ibv_sge longer = {(uintptr_t)memory + 4096, 101, mr->lkey};
 
 	wr.sg_list = &longer;
@@ -429,7 +444,7 @@ static void datagrams(void)
 	CHECK(ibv_post_send(a, &wr, &bad) == EINVAL && bad == &wr);
 	wr.wr.ud.ah = ah;
 	wr.opcode = IBV_WR_RDMA_WRITE;
-	CHECK(ibv_post_send(a, &wr, &bad) == EINVAL);
+	CHECK(!ibv_post_send(a, &wr, &bad) && completion(cq).status == IBV_WC_LOC_QP_OP_ERR);
 	CHECK(!ibv_destroy_ah(back) && !ibv_destroy_ah(ah) && !ibv_destroy_qp(a) && !ibv_destroy_qp(b));
 	CHECK(!ibv_dereg_mr(mr) && !ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd));
 }

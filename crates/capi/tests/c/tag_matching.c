@@ -346,7 +346,7 @@ static void deleting(void)
 	CHECK(!del(51, second));
 	seen = next(tag_cq);
 	CHECK(seen.wr_id == 51 && seen.opcode == IBV_WC_TM_DEL && seen.status == IBV_WC_TM_ERR);
-	CHECK(!strcmp(ibv_wc_status_str(seen.status), "tag matching error"));
+	CHECK(!strcmp(ibv_wc_status_str(seen.status), "TM error"));
 	send_eager(5, "for nobody");
 	EXPECT(0, IBV_WC_TM_RECV, 0, 26, 0);
 	tear_down();

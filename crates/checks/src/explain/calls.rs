@@ -127,7 +127,7 @@ fn not_posted(model: &Model, qpn: Qpn, wr_id: u64, queue: Queue, reason: &str) -
         "not_supported" => (
             NOT_SUPPORTED,
             format!("a queue pair of type {kind} does not do {opcode}"),
-            "WRITE needs RC or UC, READ and atomics need RC, and datagrams (UD) can only be sent".into(),
+            "keys are invalidated and windows bound on RC and UC, and raw packets can only be sent".into(),
         ),
         "target" => (
             TARGET_MISSING,

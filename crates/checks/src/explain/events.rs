@@ -229,13 +229,13 @@ fn asynchronous(model: &Model, subject: Option<Subject>, name: &str, refused: Op
             let range = refusal.range;
             let needs = refusal.access;
             let mut finding = finding.because(format!("the peer reached for {refusal}, which needs {needs}"));
-            if let Some(advice) = naming::advice_on_key(model, range.key) {
+            if let Some(advice) = naming::advice_on_rkey(model, range.key) {
                 finding.advice = advice.into();
             }
             // If the peer is in this process, what is known of the memory is told of its work.
             let pair = if let Subject::QueuePair(qpn) = subject { model.pairs.get(&qpn) } else { None };
             if pair.and_then(|pair| naming::peer_here(model, pair)).is_none() {
-                finding.evidence.extend(naming::memory_for_peer(
+                finding.evidence.extend(naming::memory_of_peer(
                     model,
                     range.key,
                     range.address,

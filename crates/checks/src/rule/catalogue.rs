@@ -59,6 +59,7 @@ rules! {
         PEER_GONE = 141 Error "the peer's process ended";
         NO_RECEIVE = 142 Error "the peer had no receive posted";
         NO_READS_ALLOWED = 145 Error "a READ or atomic on a queue pair whose max_rd_atomic is 0";
+        NOT_CARRIED = 146 Error "a work request of an operation that the kind of queue pair does not have";
         PEER_MESSAGE_BAD = 150 Error "a receive failed because the peer's message was wrong";
         FLUSHED = 160 Note "work was flushed because its queue pair had stopped";
         TAG_MATCHING = 165 Error "an operation of tag matching failed";

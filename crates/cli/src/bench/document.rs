@@ -1,12 +1,12 @@
 //! The figures as one JSON document.
 
-use super::{Outcome, UDP, goals};
+use super::{LINK_UDP, Outcome, goals};
 use crate::measure::{Kind, Measured};
 use serde_json::{Map, Value, json};
 
 /// Renders it.
 pub fn render(outcome: &Outcome) -> String {
-    let alone = |row: &&Measured| !matches!(row.point.kind, Kind::Crowd(_) | Kind::Threads(_));
+    let alone = |row: &&Measured| !matches!(row.point.kind, Kind::ManyQueuePairs(_) | Kind::Threads(_));
     let rows: Vec<Value> = outcome.rows.iter().filter(alone).map(|row| document(outcome, row)).collect();
     let crowds: Vec<Value> = outcome.crowds().map(|(count, row)| crowd(outcome, count, row)).collect();
     let threads: Vec<Value> = outcome.threads().map(|(count, row)| threads(outcome, count, row)).collect();
@@ -58,7 +58,7 @@ fn document(outcome: &Outcome, row: &Measured) -> Value {
     put("carrier", json!(point.carrier));
     put("waiting", json!(point.waiting));
     if point.carrier.is_verb() {
-        put("link", json!(if point.udp { UDP } else { outcome.link }));
+        put("link", json!(if point.udp { LINK_UDP } else { outcome.link }));
     }
     put("size", json!(row.size()));
     put("messages", json!(row.messages));
@@ -71,7 +71,7 @@ fn document(outcome: &Outcome, row: &Measured) -> Value {
             put("connections_per_second", json!(row.messages_per_second));
             put("connections_per_second_spread", json!(row.spread()))
         }
-        Kind::Stream | Kind::Batch | Kind::Crowd(_) | Kind::Threads(_) => {
+        Kind::Stream | Kind::Batch | Kind::ManyQueuePairs(_) | Kind::Threads(_) => {
             put("messages_per_second", json!(row.messages_per_second));
             put("messages_per_second_spread", json!(row.spread()));
             put("bytes_per_second", json!(row.bytes_per_second()))

@@ -2,7 +2,7 @@
 //! have.
 
 use super::Outcome;
-use crate::measure::{Carrier, Kind, Point, Waiting, machine};
+use crate::measure::{Carrier, Kind, Point, WaitMode, machine};
 use crate::style;
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -39,26 +39,26 @@ impl Goal {
 /// All goals.
 pub fn of(outcome: &Outcome) -> Vec<Goal> {
     let trip = |carrier, waiting| Point::new(Kind::RoundTrip, carrier, waiting, 64);
-    let stream = |carrier, size| Point::new(Kind::Stream, carrier, Waiting::Spin, size);
+    let stream = |carrier, size| Point::new(Kind::Stream, carrier, WaitMode::Spin, size);
     // Where the engine has no processor of its own it takes turns with the program that looks at nothing but memory.
     let alone = if machine::processors() >= 4 { 0.25 } else { 1.0 };
-    let memory = trip(Carrier::Write, Waiting::Memory);
+    let memory = trip(Carrier::Write, WaitMode::Memory);
     // Where all is UDP, the first pair's figures are UDP's.
-    let udp = |point: Point| if outcome.link == super::UDP { point } else { point.over_udp() };
+    let udp = |point: Point| if outcome.link == super::LINK_UDP { point } else { point.over_udp() };
     let beside_tcp = [
-        ("send_latency", "64 B SEND round trip / TCP, spinning", AtMost(0.12), trip(Carrier::Send, Waiting::Spin)),
+        ("send_latency", "64 B SEND round trip / TCP, spinning", AtMost(0.12), trip(Carrier::Send, WaitMode::Spin)),
         ("write_latency", "64 B WRITE round trip, target looks at memory only / TCP, spinning", AtMost(alone), memory),
         (
             "event_latency",
             "64 B SEND round trip, blocking / TCP, blocking",
             AtMost(0.75),
-            trip(Carrier::Send, Waiting::Sleep),
+            trip(Carrier::Send, WaitMode::Sleep),
         ),
         (
             "epoll_latency",
             "64 B SEND round trip, epoll / TCP, blocking",
             AtMost(1.3),
-            trip(Carrier::Send, Waiting::Epoll),
+            trip(Carrier::Send, WaitMode::Epoll),
         ),
         ("write_bandwidth", "1 MiB WRITE bandwidth / TCP", AtLeast(2.0), stream(Carrier::Write, 1 << 20)),
         ("read_bandwidth", "1 MiB READ bandwidth / TCP", AtLeast(2.0), stream(Carrier::Read, 1 << 20)),
@@ -67,11 +67,11 @@ pub fn of(outcome: &Outcome) -> Vec<Goal> {
             "udp_latency",
             "UDP: 64 B SEND round trip / TCP, spinning",
             AtMost(0.9),
-            udp(trip(Carrier::Send, Waiting::Spin)),
+            udp(trip(Carrier::Send, WaitMode::Spin)),
         ),
         ("udp_bandwidth", "UDP: 1 MiB WRITE bandwidth / TCP", AtLeast(1.0), udp(stream(Carrier::Write, 1 << 20))),
     ];
-    let shared_only = |point: &Point| point.udp || outcome.link != super::UDP;
+    let shared_only = |point: &Point| point.udp || outcome.link != super::LINK_UDP;
     let mut goals: Vec<Goal> = beside_tcp
         .into_iter()
         .map(|(name, what, bound, point)| {
@@ -83,7 +83,7 @@ pub fn of(outcome: &Outcome) -> Vec<Goal> {
         })
         .collect();
     let batches =
-        outcome.find(Point::new(Kind::Batch, Carrier::Write, Waiting::Spin, 8)).filter(|row| shared_only(&row.point));
+        outcome.find(Point::new(Kind::Batch, Carrier::Write, WaitMode::Spin, 8)).filter(|row| shared_only(&row.point));
     goals.push(Goal {
         name: "write_rate",
         what: "8 B WRITEs in batches, one queue pair, millions per second",
@@ -126,9 +126,9 @@ pub fn table(outcome: &Outcome, text: &mut String) -> std::fmt::Result {
         let measured = goal.measured.map_or("not measured".into(), |measured| format!("{measured:.2}"));
         let spread = goal.spread.map(|[least, greatest]| format!("({least:.2}..{greatest:.2})")).unwrap_or_default();
         let (met, style) = match goal.met() {
-            Some(true) => ("met", style::GOOD),
-            Some(false) => ("missed", style::WARNING),
-            None => ("", style::TITLE),
+            Some(true) => ("met", style::GOOD_STYLE),
+            Some(false) => ("missed", style::WARNING_STYLE),
+            None => ("", style::TITLE_STYLE),
         };
         writeln!(text, "  {:<78} {bound:<14} {measured:>12} {spread:<18} {style}{met}{style:#}", goal.what)?;
     }

@@ -1,7 +1,7 @@
 //! The figures to look at: a page, complete in one file, and a picture. Both begin with the figure that matters and
 //! have one plot per question.
 
-use super::plot::{self, HEIGHT, STYLE, WIDTH, escape};
+use super::plot::{self, PLOT_HEIGHT, PLOT_STYLE, PLOT_WIDTH, escape};
 use super::{Outcome, questions, table};
 use crate::measure::machine;
 
@@ -30,7 +30,7 @@ pub fn page(outcome: &Outcome) -> String {
     let figures: String = questions::key_figures(outcome).iter().map(figure).collect();
     let plot = |question: &questions::Question| {
         let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {PLOT_WIDTH} {PLOT_HEIGHT}\" \
              role=\"img\" aria-label=\"{}\">\n",
             escape(question.asks)
         );
@@ -43,7 +43,7 @@ pub fn page(outcome: &Outcome) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\"/>\n\
          <meta name=\"viewport\" content=\"width=device-width\"/>\n<title>ubiverbs bench: {headline}</title>\n\
-         <style>\n{STYLE}\n{PAGE_STYLE}\n</style>\n</head>\n<body>\n<h1>{headline}</h1>\n<p class=\"small\">{}</p>\n\
+         <style>\n{PLOT_STYLE}\n{PAGE_STYLE}\n</style>\n</head>\n<body>\n<h1>{headline}</h1>\n<p class=\"small\">{}</p>\n\
          {}<div class=\"figures\">\n{figures}</div>\n<div class=\"plots\">\n{plots}</div>\n\
          <p class=\"small\">SEND, WRITE and sockets carry a message there and another back; READ and ATOMIC bring one, \
          for one request. “WRITE, memory” is between programs that look at their memory and at no queue. \
@@ -65,12 +65,12 @@ pub fn picture(outcome: &Outcome) -> String {
     let questions = questions::of(outcome);
     let columns = questions.len().clamp(1, 2);
     let (head, foot) = (46.0, 30.0);
-    let width = WIDTH * columns as f64;
-    let height = head + HEIGHT * questions.len().div_ceil(columns) as f64 + foot;
+    let width = PLOT_WIDTH * columns as f64;
+    let height = head + PLOT_HEIGHT * questions.len().div_ceil(columns) as f64 + foot;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
          viewBox=\"0 0 {width} {height}\">\n\
-         <style>\n{STYLE}\n.head{{font:700 20px system-ui,sans-serif;fill:var(--ink)}}\
+         <style>\n{PLOT_STYLE}\n.head{{font:700 20px system-ui,sans-serif;fill:var(--ink)}}\
          .foot{{font:12px system-ui,sans-serif;fill:var(--faint)}}\
          .paper{{fill:var(--paper);stroke:var(--grid)}}\n</style>\n\
          <rect class=\"paper\" x=\"0.5\" y=\"0.5\" width=\"{}\" height=\"{}\" rx=\"8\"/>\n\
@@ -81,7 +81,7 @@ pub fn picture(outcome: &Outcome) -> String {
     );
     for (index, question) in questions.iter().enumerate() {
         let (column, row) = (index % columns, index / columns);
-        let _ = plot::draw(question, &mut svg, WIDTH * column as f64, head + HEIGHT * row as f64);
+        let _ = plot::draw(question, &mut svg, PLOT_WIDTH * column as f64, head + PLOT_HEIGHT * row as f64);
     }
     let place = escape(&place(outcome).join(" · "));
     svg + &format!("<text class=\"foot\" x=\"14\" y=\"{}\">{place}</text>\n</svg>\n", height - 12.0)
@@ -92,7 +92,7 @@ fn place(outcome: &Outcome) -> Vec<String> {
     let machine = &outcome.machine;
     let processors = if machine.processors == 1 { "processor" } else { "processors" };
     let model = machine.processor.as_deref().map(|name| format!("{name}, ")).unwrap_or_default();
-    let link = if outcome.link == super::UDP { "UDP" } else { "shared memory" };
+    let link = if outcome.link == super::LINK_UDP { "UDP" } else { "shared memory" };
     let mut parts = vec![format!("{model}{} {processors}", machine.processors)];
     parts.extend(machine.kernel.as_deref().map(|kernel| format!("Linux {kernel}")));
     parts.push(format!("{}, {link}", outcome.device));

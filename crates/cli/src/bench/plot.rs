@@ -1,23 +1,23 @@
 //! One plot as SVG, written by hand: logarithmic axes, ticks with units, and each line's name at its end. Colours come
 //! from variables that a style sheet sets for light and for dark.
 
-use super::questions::{Across, Look, Question};
+use super::questions::{Across, LineStyle, Question};
 use crate::measure::Size;
 use std::fmt::Write;
 
 /// The size of a plot.
-pub const WIDTH: f64 = 500.0;
-pub const HEIGHT: f64 = 330.0;
+pub const PLOT_WIDTH: f64 = 500.0;
+pub const PLOT_HEIGHT: f64 = 330.0;
 /// Around the area that is plotted in.
-const LEFT: f64 = 72.0;
-const RIGHT: f64 = WIDTH - 150.0;
-const TOP: f64 = 62.0;
-const BOTTOM: f64 = HEIGHT - 46.0;
+const LEFT_EDGE: f64 = 72.0;
+const RIGHT_EDGE: f64 = PLOT_WIDTH - 150.0;
+const TOP_EDGE: f64 = 62.0;
+const BOTTOM_EDGE: f64 = PLOT_HEIGHT - 46.0;
 /// Between names that stand above each other.
-const LINE: f64 = 16.0;
+const LINE_HEIGHT: f64 = 16.0;
 
 /// What the elements below look like. `--paper` and the others are defined for light, then for dark screens.
-pub const STYLE: &str = "\
+pub const PLOT_STYLE: &str = "\
 :root{--paper:#fff;--ink:#1c2430;--faint:#5b6675;--grid:#dde2e8;--send:#c2410c;--write:#0b62b8;--read:#0f7b52;\
 --atomic:#8e3fa8;--tcp:#1c2430;--unix:#7a6a1d;--limit:#8a94a0}\n\
 @media screen and (prefers-color-scheme:dark){:root{--paper:#10151c;--ink:#e6ebf1;--faint:#9aa7b5;--grid:#2b3440;\
@@ -30,22 +30,22 @@ paint-order:stroke;font-weight:600}.plot .thin .name{font-weight:400}\n\
 .send{color:var(--send)}.write{color:var(--write)}.read{color:var(--read)}.atomic{color:var(--atomic)}\
 .tcp{color:var(--tcp)}.unix{color:var(--unix)}.limit{color:var(--limit)}";
 
-impl Look {
+impl LineStyle {
     /// Its classes, and its pattern of dashes.
     fn drawn(self) -> (&'static str, &'static str) {
         match self {
-            Look::Send => ("send", "none"),
-            Look::OtherSend => ("send", "2 3"),
-            Look::Write => ("write", "9 3"),
-            Look::OtherWrite => ("write", "9 3 2 3"),
-            Look::ThirdWrite => ("write", "2 3"),
-            Look::Read => ("read", "5 3"),
-            Look::Atomic => ("atomic", "none"),
-            Look::Tcp => ("tcp", "none"),
-            Look::Unix => ("unix", "6 2 2 2"),
-            Look::Ring => ("limit thin", "none"),
-            Look::ProcessVm => ("limit thin", "5 3"),
-            Look::Memcpy => ("limit thin", "2 2"),
+            LineStyle::Send => ("send", "none"),
+            LineStyle::OtherSend => ("send", "2 3"),
+            LineStyle::Write => ("write", "9 3"),
+            LineStyle::OtherWrite => ("write", "9 3 2 3"),
+            LineStyle::ThirdWrite => ("write", "2 3"),
+            LineStyle::Read => ("read", "5 3"),
+            LineStyle::Atomic => ("atomic", "none"),
+            LineStyle::Tcp => ("tcp", "none"),
+            LineStyle::Unix => ("unix", "6 2 2 2"),
+            LineStyle::Ring => ("limit thin", "none"),
+            LineStyle::ProcessVm => ("limit thin", "5 3"),
+            LineStyle::Memcpy => ("limit thin", "2 2"),
         }
     }
 }
@@ -53,29 +53,29 @@ impl Look {
 /// Draws a plot, with its upper left corner at this place.
 pub fn draw(question: &Question, svg: &mut String, left: f64, top: f64) -> std::fmt::Result {
     let all = || question.lines.iter().flat_map(|line| &line.points);
-    let x = Axis::between(all().map(|point| point.0), 1.3, LEFT + 8.0, RIGHT - 8.0);
-    let y = Axis::between(all().map(|point| point.1), 1.25, BOTTOM, TOP);
+    let x = Axis::between(all().map(|point| point.0), 1.3, LEFT_EDGE + 8.0, RIGHT_EDGE - 8.0);
+    let y = Axis::between(all().map(|point| point.1), 1.25, BOTTOM_EDGE, TOP_EDGE);
     writeln!(svg, "<g class=\"plot\" transform=\"translate({left} {top})\">")?;
     writeln!(svg, "<text class=\"asks\" x=\"14\" y=\"24\">{}</text>", escape(question.asks))?;
     writeln!(svg, "<text class=\"note\" x=\"14\" y=\"43\">{}</text>", escape(&question.note))?;
     for tick in y.round_values(5) {
         let at = y.at(tick);
-        writeln!(svg, "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{RIGHT}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>")?;
-        let (x, y, text) = (LEFT - 7.0, at + 4.0, question.unit.say(tick));
+        writeln!(svg, "<line class=\"grid\" x1=\"{LEFT_EDGE}\" x2=\"{RIGHT_EDGE}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>")?;
+        let (x, y, text) = (LEFT_EDGE - 7.0, at + 4.0, question.unit.say(tick));
         writeln!(svg, "<text class=\"tick\" x=\"{x}\" y=\"{y:.1}\" text-anchor=\"end\">{text}</text>")?;
     }
     let mut free = 0.0;
     for tick in measured(all().map(|point| point.0)) {
         let (at, text) = (x.at(tick), question.across.say(tick));
-        writeln!(svg, "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{BOTTOM}\"/>")?;
+        writeln!(svg, "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP_EDGE}\" y2=\"{BOTTOM_EDGE}\"/>")?;
         let half = 3.6 * text.len() as f64 + 3.0;
         if at - half >= free {
-            let y = BOTTOM + 17.0;
+            let y = BOTTOM_EDGE + 17.0;
             writeln!(svg, "<text class=\"tick\" x=\"{at:.1}\" y=\"{y}\" text-anchor=\"middle\">{text}</text>")?;
             free = at + half;
         }
     }
-    let (middle, below) = ((LEFT + RIGHT) / 2.0, BOTTOM + 35.0);
+    let (middle, below) = ((LEFT_EDGE + RIGHT_EDGE) / 2.0, BOTTOM_EDGE + 35.0);
     let title = question.across.title();
     writeln!(svg, "<text class=\"note\" x=\"{middle}\" y=\"{below}\" text-anchor=\"middle\">{title}</text>")?;
     lines(question, svg, &x, &y)?;
@@ -111,10 +111,10 @@ fn lines(question: &Question, svg: &mut String, x: &Axis, y: &Axis) -> std::fmt:
         }
         let (end_x, end_y) = (x.at(ends[index].0), y.at(ends[index].1));
         let (name_x, name_y) = match at_end.iter().position(|at| *at == index) {
-            Some(place) => (RIGHT + 14.0, places[place]),
+            Some(place) => (RIGHT_EDGE + 14.0, places[place]),
             None => (end_x + 6.0, end_y - 11.0),
         };
-        if name_x > RIGHT {
+        if name_x > RIGHT_EDGE {
             let (from, to) = (end_x + 3.0, name_x - 3.0);
             writeln!(
                 svg,
@@ -143,18 +143,18 @@ fn spaced(wanted: &[f64]) -> Vec<f64> {
     let mut groups: Vec<(f64, Vec<usize>)> = Vec::new();
     for index in order {
         let mut group = (wanted[index], vec![index]);
-        while let Some(above) = groups.pop_if(|above| above.0 + above.1.len() as f64 * LINE > group.0) {
+        while let Some(above) = groups.pop_if(|above| above.0 + above.1.len() as f64 * LINE_HEIGHT > group.0) {
             group.1 = [above.1, group.1].concat();
-            let offsets = group.1.iter().enumerate().map(|(row, index)| wanted[*index] - row as f64 * LINE);
+            let offsets = group.1.iter().enumerate().map(|(row, index)| wanted[*index] - row as f64 * LINE_HEIGHT);
             let first = offsets.sum::<f64>() / group.1.len() as f64;
-            group.0 = first.min(BOTTOM - (group.1.len() - 1) as f64 * LINE).max(TOP);
+            group.0 = first.min(BOTTOM_EDGE - (group.1.len() - 1) as f64 * LINE_HEIGHT).max(TOP_EDGE);
         }
         groups.push(group);
     }
     let mut places = vec![0.0; wanted.len()];
     for (first, members) in groups {
         for (row, index) in members.into_iter().enumerate() {
-            places[index] = first + row as f64 * LINE;
+            places[index] = first + row as f64 * LINE_HEIGHT;
         }
     }
     places
@@ -235,10 +235,10 @@ mod tests {
         let places = spaced(&[150.0, 151.0, 149.0, 160.0, 260.0]);
         let mut sorted = places.clone();
         sorted.sort_by(f64::total_cmp);
-        assert!(sorted.windows(2).all(|pair| pair[1] - pair[0] > LINE - 0.01), "{places:?}");
+        assert!(sorted.windows(2).all(|pair| pair[1] - pair[0] > LINE_HEIGHT - 0.01), "{places:?}");
         assert!(places[2] < places[0] && places[0] < places[1] && places[1] < places[3], "{places:?}");
-        let low = spaced(&[BOTTOM; 4]);
-        assert!(low.iter().all(|place| *place <= BOTTOM + 0.01), "{low:?}");
+        let low = spaced(&[BOTTOM_EDGE; 4]);
+        assert!(low.iter().all(|place| *place <= BOTTOM_EDGE + 0.01), "{low:?}");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What a reader wants to know, one question per plot, and which of the figures answer it.
 
-use super::{Outcome, UDP};
-use crate::measure::{Carrier, Kind, Measured, Point, Size, Waiting};
+use super::{LINK_UDP, Outcome};
+use crate::measure::{Carrier, Kind, Measured, Point, Size, WaitMode};
 
 /// One plot.
 pub struct Question {
@@ -18,14 +18,14 @@ pub struct Question {
 pub struct Line {
     /// What stands beside the line.
     pub label: String,
-    pub look: Look,
+    pub look: LineStyle,
     /// From left to right.
     pub points: Vec<(f64, f64)>,
 }
 
 /// How a line is drawn: each has a colour, and a pattern that is seen without colours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Look {
+pub enum LineStyle {
     Send,
     Write,
     Read,
@@ -113,19 +113,19 @@ impl Across {
 type Value = fn(&Measured) -> f64;
 
 /// Up to this size messages are small.
-const SMALL: usize = 64 << 10;
+const SMALL_MESSAGE_MAX: usize = 64 << 10;
 
 /// The questions that these figures answer.
 pub fn of(outcome: &Outcome) -> Vec<Question> {
-    let over_udp = outcome.link == UDP;
+    let over_udp = outcome.link == LINK_UDP;
     let way = if over_udp { "Over UDP" } else { "Through shared memory" };
     let p50 = |row: &Measured| row.summary.p50 as f64;
     let rate = |row: &Measured| row.messages_per_second;
     let stream = |row: &Measured| row.point.kind == Kind::Stream;
-    let spins = |row: &Measured| matches!(row.point.waiting, Waiting::Spin | Waiting::Memory);
+    let spins = |row: &Measured| matches!(row.point.waiting, WaitMode::Spin | WaitMode::Memory);
     // Of long messages people ask how many bytes pass; if there are no others, they are all there is to show.
-    let only_long = !outcome.rows.iter().any(|row| row.size() <= SMALL);
-    let short = |row: &Measured| row.size() <= SMALL || only_long;
+    let only_long = !outcome.rows.iter().any(|row| row.size() <= SMALL_MESSAGE_MAX);
+    let short = |row: &Measured| row.size() <= SMALL_MESSAGE_MAX || only_long;
     let trip = |row: &Measured| row.point.kind == Kind::RoundTrip && short(row);
     let copies = |row: &Measured| matches!(row.point.carrier, Carrier::ProcessVm | Carrier::Memcpy);
     // A stream alone says it as bytes; its messages are worth a plot beside batches, which give the most.
@@ -139,12 +139,12 @@ pub fn of(outcome: &Outcome) -> Vec<Question> {
     let udp = |wanted: &dyn Fn(&Measured) -> bool, value: Value| {
         // TCP is the common measure of everything that goes through the kernel.
         let beside = |row: &Measured| row.point.carrier == Carrier::Tcp && row.point == row.point.beside();
-        let beside = |row: &Measured| beside(row) && (!trip(row) || spins(row) == (outcome.waiting == Waiting::Spin));
+        let beside = |row: &Measured| beside(row) && (!trip(row) || spins(row) == (outcome.waiting == WaitMode::Spin));
         lines(outcome, &|row| wanted(row) && (row.point.udp || beside(row)), value)
     };
     let less = |how: &str| format!("Median; less is better. {how}");
     let more = |how: &str| format!("More is better. {how}");
-    let waiting = if outcome.waiting == Waiting::Spin { "Programs spin" } else { "Programs sleep" };
+    let waiting = if outcome.waiting == WaitMode::Spin { "Programs spin" } else { "Programs sleep" };
     let time = Unit::Nanoseconds;
     let mut questions = vec![
         asked(
@@ -180,7 +180,8 @@ pub fn of(outcome: &Outcome) -> Vec<Question> {
         ),
     ];
     // Nothing but what they would be compared with is no answer.
-    questions.retain(|question| question.lines.iter().any(|line| !matches!(line.look, Look::Tcp | Look::Unix)));
+    questions
+        .retain(|question| question.lines.iter().any(|line| !matches!(line.look, LineStyle::Tcp | LineStyle::Unix)));
     let count = |pairs: Vec<(u32, f64)>| pairs.into_iter().map(|(count, value)| (f64::from(count), value)).collect();
     let crowds: Vec<(f64, f64)> =
         count(outcome.crowds().map(|(count, row)| (count, 1e9 / row.messages_per_second)).collect());
@@ -192,7 +193,7 @@ pub fn of(outcome: &Outcome) -> Vec<Question> {
             note: format!("Time of one 64 B WRITE; less is better. {way}."),
             unit: time,
             across: Across::QueuePairs,
-            lines: vec![Line { label: "WRITE".into(), look: Look::Write, points: crowds }],
+            lines: vec![Line { label: "WRITE".into(), look: LineStyle::Write, points: crowds }],
         });
     }
     if threads.len() > 1 {
@@ -201,7 +202,7 @@ pub fn of(outcome: &Outcome) -> Vec<Question> {
             note: "64 B SEND, each thread with a queue pair of its own; more is better.".into(),
             unit: Unit::PerSecond,
             across: Across::Threads,
-            lines: vec![Line { label: "SEND".into(), look: Look::Send, points: threads }],
+            lines: vec![Line { label: "SEND".into(), look: LineStyle::Send, points: threads }],
         });
     }
     questions
@@ -225,20 +226,20 @@ fn label(point: Point) -> String {
     label.trim_end_matches(", UDP").trim_end_matches(", spinning").trim_end_matches(" only").to_owned()
 }
 
-fn look(point: Point) -> Look {
+fn look(point: Point) -> LineStyle {
     match (point.carrier, point.kind, point.waiting) {
-        (Carrier::Write, Kind::Batch, _) | (Carrier::Write, _, Waiting::Memory) => Look::OtherWrite,
-        (Carrier::Write, _, Waiting::Epoll) => Look::ThirdWrite,
-        (Carrier::Write, ..) => Look::Write,
-        (Carrier::Send, _, Waiting::Epoll) => Look::OtherSend,
-        (Carrier::Send, ..) | (Carrier::Manager, ..) => Look::Send,
-        (Carrier::Read, ..) => Look::Read,
-        (Carrier::Atomic, ..) => Look::Atomic,
-        (Carrier::Tcp, ..) => Look::Tcp,
-        (Carrier::Unix, ..) => Look::Unix,
-        (Carrier::Ring, ..) => Look::Ring,
-        (Carrier::ProcessVm, ..) => Look::ProcessVm,
-        (Carrier::Memcpy, ..) => Look::Memcpy,
+        (Carrier::Write, Kind::Batch, _) | (Carrier::Write, _, WaitMode::Memory) => LineStyle::OtherWrite,
+        (Carrier::Write, _, WaitMode::Epoll) => LineStyle::ThirdWrite,
+        (Carrier::Write, ..) => LineStyle::Write,
+        (Carrier::Send, _, WaitMode::Epoll) => LineStyle::OtherSend,
+        (Carrier::Send, ..) | (Carrier::Manager, ..) => LineStyle::Send,
+        (Carrier::Read, ..) => LineStyle::Read,
+        (Carrier::Atomic, ..) => LineStyle::Atomic,
+        (Carrier::Tcp, ..) => LineStyle::Tcp,
+        (Carrier::Unix, ..) => LineStyle::Unix,
+        (Carrier::Ring, ..) => LineStyle::Ring,
+        (Carrier::ProcessVm, ..) => LineStyle::ProcessVm,
+        (Carrier::Memcpy, ..) => LineStyle::Memcpy,
     }
 }
 
@@ -297,8 +298,8 @@ pub fn key_figures(outcome: &Outcome) -> Vec<[String; 3]> {
         }
     };
     let plain = |row: &&Measured| verb(row) && row.point.carrier != Carrier::Atomic;
-    let asleep = |row: &&Measured| plain(row) && row.point.waiting == Waiting::Sleep;
-    let spinning = |row: &&Measured| plain(row) && row.point.waiting == Waiting::Spin;
+    let asleep = |row: &&Measured| plain(row) && row.point.waiting == WaitMode::Sleep;
+    let spinning = |row: &&Measured| plain(row) && row.point.waiting == WaitMode::Spin;
     let near = |size: usize| move |row: &&Measured| (row.size().abs_diff(size), row.point.carrier);
     let trips = || outcome.of(Kind::RoundTrip);
     let name = |row: &Measured| format!("{} {}", Size(row.size()), row.point.carrier.name());

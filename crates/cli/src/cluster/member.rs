@@ -29,7 +29,7 @@ pub struct MemberOptions {
 
 /// What it found.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Told {
+pub struct MemberReport {
     pub rank: u32,
     pub queue_pairs: u32,
     pub memory_bytes: u64,
@@ -42,14 +42,14 @@ pub struct Told {
 }
 
 /// Rows of the heat map; of many processes fewer, as each pair is measured alone.
-const SHOWN: u32 = 16;
+const HEAT_MAP_ROWS: u32 = 16;
 const SHOWN_OF_MANY: u32 = 8;
 
 /// Round trips of one latency; the shortest half is averaged.
-const TRIPS: usize = 20;
+const ROUND_TRIPS: usize = 20;
 
 /// How long one kind of sum is repeated.
-const REPEATED: Duration = Duration::from_millis(300);
+const MEASURE_TIME: Duration = Duration::from_millis(300);
 
 /// Runs it.
 pub fn run_member(options: &MemberOptions) -> Result<Exit, Failure> {
@@ -58,10 +58,10 @@ pub fn run_member(options: &MemberOptions) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-fn measure(options: &MemberOptions) -> Result<Told, ::cluster::Error> {
+fn measure(options: &MemberOptions) -> Result<MemberReport, ::cluster::Error> {
     let limit = Duration::from_secs(options.limit);
     let at = SocketAddr::from(([127, 0, 0, 1], options.port));
-    let secret = std::env::var_os(crate::greeting::SECRET).unwrap_or_default();
+    let secret = std::env::var_os(crate::greeting::SECRET_VARIABLE).unwrap_or_default();
     let builder = Group::builder(options.size).topology(options.topology.clone()).secret(secret.as_encoded_bytes());
     let builder = builder.rendezvous(at, options.rank);
     let builder = builder.meeting_limit(limit).deadline(limit);
@@ -82,7 +82,7 @@ fn measure(options: &MemberOptions) -> Result<Told, ::cluster::Error> {
     let (queue_pairs, memory_bytes) = (group.queue_pairs(), memory());
     group.barrier().wait()?;
     group.leave().wait()?;
-    Ok(Told {
+    Ok(MemberReport {
         rank: options.rank,
         queue_pairs,
         memory_bytes,
@@ -96,7 +96,7 @@ fn measure(options: &MemberOptions) -> Result<Told, ::cluster::Error> {
 
 /// The ranks that are shown: all, or some of many.
 fn shown(size: u32) -> Vec<u32> {
-    let count = if size <= 2 * SHOWN { size.min(SHOWN) } else { SHOWN_OF_MANY };
+    let count = if size <= 2 * HEAT_MAP_ROWS { size.min(HEAT_MAP_ROWS) } else { SHOWN_OF_MANY };
     (0..count).map(|nth| nth * size / count).collect()
 }
 
@@ -123,7 +123,7 @@ fn latency(group: &mut Group, partner: u32, first: bool) -> Result<f64, ::cluste
         group.receive(partner, &mut word).wait()?;
     }
     // Both ends see every round trip, but the one that began has one more to receive.
-    for _ in 0..TRIPS {
+    for _ in 0..ROUND_TRIPS {
         let begun = Instant::now();
         group.send(partner, &word).wait()?;
         group.receive(partner, &mut word).wait()?;
@@ -133,7 +133,7 @@ fn latency(group: &mut Group, partner: u32, first: bool) -> Result<f64, ::cluste
         group.send(partner, &word).wait()?;
     }
     times.sort_by(f64::total_cmp);
-    let best = &times[..TRIPS / 2];
+    let best = &times[..ROUND_TRIPS / 2];
     Ok(best.iter().sum::<f64>() / best.len() as f64 / 2.0)
 }
 
@@ -146,7 +146,7 @@ fn repeated(
     let begun = Instant::now();
     call(group)?;
     let each = begun.elapsed().as_secs_f64().max(1e-6);
-    let mut times = [(REPEATED.as_secs_f64() / each).clamp(2.0, 1000.0) as u32];
+    let mut times = [(MEASURE_TIME.as_secs_f64() / each).clamp(2.0, 1000.0) as u32];
     group.broadcast(&mut times, 0).wait()?;
     let begun = Instant::now();
     for _ in 0..times[0] {

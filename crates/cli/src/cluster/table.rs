@@ -1,7 +1,7 @@
 //! Runs as text: a table with topologies side by side, heat maps of latencies, and bars.
 
 use super::{Measured, Run};
-use crate::style::{GOOD, TITLE};
+use crate::style::{GOOD_STYLE, TITLE_STYLE};
 use clap::builder::styling::{Ansi256Color, AnsiColor, Style};
 use std::io::{self, Write};
 
@@ -11,7 +11,7 @@ pub fn show(runs: &[Run], bytes: u64, out: &mut impl Write) -> io::Result<()> {
     sizes.dedup();
     for size in sizes {
         let side_by_side: Vec<&Run> = runs.iter().filter(|run| run.processes == size).collect();
-        writeln!(out, "{TITLE}{size} processes{TITLE:#}")?;
+        writeln!(out, "{TITLE_STYLE}{size} processes{TITLE_STYLE:#}")?;
         table(&side_by_side, bytes, out)?;
         for run in &side_by_side {
             if let Some(measured) = &run.measured {
@@ -41,7 +41,7 @@ fn table(runs: &[&Run], bytes: u64, out: &mut impl Write) -> io::Result<()> {
     ];
     write!(out, "  {:<26}", "")?;
     for run in runs {
-        write!(out, " {TITLE}{:>18}{TITLE:#}", run.topology)?;
+        write!(out, " {TITLE_STYLE}{:>18}{TITLE_STYLE:#}", run.topology)?;
     }
     writeln!(out)?;
     for (name, cell) in rows {
@@ -60,7 +60,10 @@ fn table(runs: &[&Run], bytes: u64, out: &mut impl Write) -> io::Result<()> {
 fn heat_map(topology: &str, measured: &Measured, out: &mut impl Write) -> io::Result<()> {
     let all = || measured.latency_us.iter().flatten().copied().filter(|latency| *latency > 0.0);
     let (least, most) = (all().fold(f64::INFINITY, f64::min), all().fold(0.0, f64::max));
-    writeln!(out, "\n  {TITLE}{topology}{TITLE:#}: microseconds from row to column, {least:.1} to {most:.1}")?;
+    writeln!(
+        out,
+        "\n  {TITLE_STYLE}{topology}{TITLE_STYLE:#}: microseconds from row to column, {least:.1} to {most:.1}"
+    )?;
     write!(out, "      ")?;
     measured.ranks.iter().try_for_each(|rank| write!(out, "{rank:>6}"))?;
     writeln!(out)?;
@@ -97,12 +100,12 @@ fn bars(runs: &[Run], bytes: u64, out: &mut impl Write) -> io::Result<()> {
     if longest == 0.0 {
         return Ok(());
     }
-    writeln!(out, "{TITLE}All-reduce of {}{TITLE:#}", size(bytes))?;
+    writeln!(out, "{TITLE_STYLE}All-reduce of {}{TITLE_STYLE:#}", size(bytes))?;
     for run in runs {
         let Some(took) = time_of(run) else { continue };
         let same = runs.iter().filter(|other| other.processes == run.processes);
         let is_best = same.clone().count() > 1 && same.filter_map(time_of).all(|other| took <= other);
-        let style = if is_best { GOOD } else { Style::new() };
+        let style = if is_best { GOOD_STYLE } else { Style::new() };
         let bar = "█".repeat(((took / longest * WIDTH).round() as usize).max(1));
         let mark = if is_best { " best" } else { "" };
         let (processes, topology) = (run.processes, &run.topology);

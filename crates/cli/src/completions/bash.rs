@@ -10,7 +10,7 @@ use std::path::Path;
 pub struct Bash;
 
 /// The variable with the number of the word to complete.
-const WORD: &str = "UBIVERBS_COMPLETE_WORD";
+const WORD_VARIABLE: &str = "UBIVERBS_COMPLETE_WORD";
 
 impl EnvCompleter for Bash {
     fn name(&self) -> &'static str {
@@ -36,7 +36,7 @@ impl EnvCompleter for Bash {
     local words=("${{COMP_WORDS[@]}}")
     words[COMP_CWORD]=$2
     local IFS=$'\n'
-    COMPREPLY=($({variable}=bash {WORD}=$COMP_CWORD {completer} -- "${{words[@]}}" 2>/dev/null))
+    COMPREPLY=($({variable}=bash {WORD_VARIABLE}=$COMP_CWORD {completer} -- "${{words[@]}}" 2>/dev/null))
     [[ ${{#COMPREPLY[@]}} -eq 1 && $COMPREPLY == *[=/] ]] && compopt -o nospace
     return 0
 }}
@@ -52,8 +52,10 @@ complete -o bashdefault -o nosort -F _{name} {program} 2>/dev/null || complete -
         directory: Option<&Path>,
         out: &mut dyn Write,
     ) -> io::Result<()> {
-        let index =
-            std::env::var(WORD).ok().and_then(|text| text.parse().ok()).unwrap_or(words.len().saturating_sub(1));
+        let index = std::env::var(WORD_VARIABLE)
+            .ok()
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(words.len().saturating_sub(1));
         let mut line = Line::of(words, index);
         if let Some(word) = line.words.get_mut(line.index) {
             *word = plain(&word.to_string_lossy()).into();

@@ -3,7 +3,7 @@
 use crate::acts::{Act, known};
 use crate::exit::Failure;
 use crate::meeting::Meeting;
-use crate::peer::{self, Answer, Introduction, Order};
+use crate::peer::{self, Introduction, Order, PeerAnswer};
 use crate::station::finish;
 use std::time::{Duration, Instant};
 use ubiverbs::{Datagram, Endpoint, Error, GRH_LENGTH, Key, QueuePair, Reliable, RemoteSlice, State, Status};
@@ -52,7 +52,7 @@ impl Alice {
             region: None,
         };
         let theirs = match peer::ask(meeting, &Order::Introduce(ours))? {
-            Answer::Introduced(theirs) => theirs,
+            PeerAnswer::Introduced(theirs) => theirs,
             other => return Err(peer::unexpected(&other)),
         };
         let bob: Endpoint = theirs.connected.parse()?;
@@ -87,7 +87,7 @@ impl Alice {
             meeting.control.tell(&Order::Look)?;
         }
         match peer::answer(meeting)? {
-            Answer::Verdict { right: agreed, said: bob } => {
+            PeerAnswer::Verdict { right: agreed, said: bob } => {
                 Ok(Step { act, right: right && agreed, status, bytes, took, alice, bob })
             }
             other => Err(peer::unexpected(&other)),

@@ -83,7 +83,7 @@ impl Report {
             return Ok(());
         }
         let mtu = self.connection["mtu"].as_u64().unwrap_or(1).max(1) as usize;
-        let bold = style::TITLE;
+        let bold = style::TITLE_STYLE;
         writeln!(out, "\n{bold}{}. {}{bold:#}", act as usize + 1, title(act))?;
         for line in mechanism(act, mtu) {
             writeln!(out, "   {line}")?;
@@ -94,11 +94,11 @@ impl Report {
     pub fn step(&mut self, step: Step, out: &mut impl Write) -> io::Result<()> {
         if !self.json {
             let (verdict, style) = match (step.right, step.act) {
-                (true, Act::WrongKey) => ("ok, it failed as it should", style::GOOD),
-                (true, _) => ("ok", style::GOOD),
-                (false, _) => ("FAILED", style::BAD),
+                (true, Act::WrongKey) => ("ok, it failed as it should", style::GOOD_STYLE),
+                (true, _) => ("ok", style::GOOD_STYLE),
+                (false, _) => ("FAILED", style::BAD_STYLE),
             };
-            let (alice, bob) = (style::ALICE, style::BOB);
+            let (alice, bob) = (style::ALICE_STYLE, style::BOB_STYLE);
             writeln!(out, "   {alice}alice:{alice:#} {}", step.alice.replace(" (hint: ", "\n          (hint: "))?;
             writeln!(out, "   {bob}bob:{bob:#}   {}", step.bob)?;
             writeln!(out, "   {style}{verdict}:{style:#} {}, {:.1} us", step.status, step.took.as_secs_f64() * 1e6)?;
@@ -137,7 +137,7 @@ impl Report {
             serde_json::to_writer_pretty(&mut *out, &self.document())?;
             return writeln!(out);
         }
-        let (good, bad, command) = (style::GOOD, style::BAD, style::COMMAND);
+        let (good, bad, command) = (style::GOOD_STYLE, style::BAD_STYLE, style::COMMAND_STYLE);
         match (&self.failure, self.steps.iter().find(|step| !step.right)) {
             (Some(_), _) => writeln!(out, "\n{bad}The demo could not go on after {} steps.{bad:#}", self.steps.len()),
             (None, Some(step)) => writeln!(out, "\n{bad}The demo failed:{bad:#} {}", title(step.act)),

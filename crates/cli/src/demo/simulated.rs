@@ -64,7 +64,7 @@ pub fn run(options: &Wire, json: bool, out: &mut impl Write) -> Result<Exit, Fai
     }
     for act in Act::ALL {
         if !json {
-            let title = style::TITLE;
+            let title = style::TITLE_STYLE;
             writeln!(out, "\n{title}{}{title:#}", act.heading(options)).map_err(Failure::Output)?;
         }
         let (completion, verified) = stage.play(act, options);
@@ -126,8 +126,8 @@ impl Act {
     }
 }
 
-const GREETING: &[u8] = b"hello, bob";
-const COUNTER: u64 = 37;
+const GREETING_MESSAGE: &[u8] = b"hello, bob";
+const COUNTER_START: u64 = 37;
 
 /// Two hosts, their memory, and the log of what happens between them.
 struct Stage {
@@ -165,7 +165,7 @@ impl Stage {
             back: sim.register(alice, QpSpec::PD, size, own),
             before: sim.register(alice, QpSpec::PD, 8, own),
             target: sim.register(bob, QpSpec::PD, size, open),
-            counter: sim.register_bytes(bob, QpSpec::PD, COUNTER.to_ne_bytes().to_vec(), open),
+            counter: sim.register_bytes(bob, QpSpec::PD, COUNTER_START.to_ne_bytes().to_vec(), open),
             inbox: sim.register(bob, QpSpec::PD, 64, own),
             sim,
             alice,
@@ -183,7 +183,7 @@ impl Stage {
             Act::Write => Work::write(self.target.remote(0)).sge(self.source.sge(0, options.size)),
             Act::Read => Work::read(self.target.remote(0)).sge(self.back.sge(0, options.size)),
             Act::FetchAdd => Work::fetch_add(self.counter.remote(0), 5).sge(self.before.whole()),
-            Act::Send => Work::send().inline(GREETING),
+            Act::Send => Work::send().inline(GREETING_MESSAGE),
         };
         let mut posted = Ok(());
         if act == Act::Send {
@@ -202,13 +202,14 @@ impl Stage {
             Act::Write => bytes(&self.target) == bytes(&self.source),
             Act::Read => bytes(&self.back) == bytes(&self.source),
             Act::FetchAdd => {
-                bytes(&self.before) == COUNTER.to_ne_bytes() && bytes(&self.counter) == (COUNTER + 5).to_ne_bytes()
+                bytes(&self.before) == COUNTER_START.to_ne_bytes()
+                    && bytes(&self.counter) == (COUNTER_START + 5).to_ne_bytes()
             }
             Act::Send => {
                 let received = self.sim.next_completion(self.b);
                 received.is_some_and(|received| {
-                    received.status == Status::Success && received.bytes as usize == GREETING.len()
-                }) && self.sim.bytes(&self.inbox).starts_with(GREETING)
+                    received.status == Status::Success && received.bytes as usize == GREETING_MESSAGE.len()
+                }) && self.sim.bytes(&self.inbox).starts_with(GREETING_MESSAGE)
             }
         }
     }

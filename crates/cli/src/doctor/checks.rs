@@ -6,10 +6,10 @@ use std::fs;
 use std::path::Path;
 
 /// The oldest kernel that has what we use: `pidfd_open`.
-const KERNEL: (u32, u32) = (5, 3);
+const OLDEST_KERNEL: (u32, u32) = (5, 3);
 
 /// Fewer descriptors than this are gone soon: a program of MPI has some for each peer.
-const DESCRIPTORS: u64 = 1024;
+const FEW_DESCRIPTORS: u64 = 1024;
 
 /// Programs that look at the limit of locked memory want about this much, or no limit.
 const LOCKED_MEMORY: u64 = 64 << 20;
@@ -39,8 +39,8 @@ pub fn all() -> Vec<Finding> {
 fn kernel(release: &str) -> Finding {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
     match (numbers.next(), numbers.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < KERNEL => {
-            let (major, minor) = KERNEL;
+        (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < OLDEST_KERNEL => {
+            let (major, minor) = OLDEST_KERNEL;
             let what = format!("Linux {release} is too old; {major}.{minor} has what we use");
             Finding::failure("kernel", what, "use a newer kernel")
         }
@@ -58,9 +58,9 @@ fn proc() -> Option<Finding> {
 /// None is unlimited, here and below.
 fn descriptors(limit: Option<u64>) -> Finding {
     match limit {
-        Some(limit) if limit < DESCRIPTORS => {
+        Some(limit) if limit < FEW_DESCRIPTORS => {
             let what = format!("a process may have {limit} open files; many peers need more");
-            Finding::warning("open files", what, format!("ulimit -n {DESCRIPTORS}"))
+            Finding::warning("open files", what, format!("ulimit -n {FEW_DESCRIPTORS}"))
         }
         Some(limit) => Finding::ok("open files", format!("{limit} for a process")),
         None => Finding::ok("open files", "no limit"),

@@ -19,7 +19,7 @@ pub fn check() -> Vec<Finding> {
     };
     let mut findings = vec![found];
     findings.extend(shadow);
-    findings.extend([preloaded(&variable(linker::PRELOAD)), files()]);
+    findings.extend([preloaded(&variable(linker::PRELOAD_VARIABLE)), files()]);
     findings
 }
 

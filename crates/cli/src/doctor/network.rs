@@ -10,10 +10,10 @@ use std::io;
 use std::path::Path;
 use wire::ROCE_PORT;
 
-const LO: &str = "ip link set lo up";
+const LO_UP_COMMAND: &str = "ip link set lo up";
 
 /// What Linux grants unless the administrator said less, and what our bursts are made for.
-const BUFFER: u64 = 212_992;
+const STOCK_BUFFER_BYTES: u64 = 212_992;
 
 pub fn check() -> Vec<Finding> {
     let nic = match Nic::of_process() {
@@ -26,10 +26,10 @@ pub fn check() -> Vec<Finding> {
     let devices = nic.devices();
     let names: Vec<&str> = devices.iter().map(|device| device.name()).collect();
     let mut findings = vec![if names.is_empty() {
-        Finding::failure("devices", "none: no network interface is up and has an address", LO)
+        Finding::failure("devices", "none: no network interface is up and has an address", LO_UP_COMMAND)
     } else if !names.contains(&"ubi_lo") {
         let what = format!("{}, but not ubi_lo: programs that use 127.0.0.1 would fail", names.join(", "));
-        Finding::failure("devices", what, LO)
+        Finding::failure("devices", what, LO_UP_COMMAND)
     } else {
         Finding::ok("devices", names.join(", "))
     }];
@@ -53,7 +53,7 @@ fn fix_of(error: &(dyn Error + 'static)) -> String {
             _ => cause = error.source(),
         }
     }
-    format!("{LO}; then look again")
+    format!("{LO_UP_COMMAND}; then look again")
 }
 
 /// How packets of other hosts would come.
@@ -160,13 +160,13 @@ fn buffers(setting: impl Fn(&str) -> Option<u64>) -> Finding {
     let small: Vec<(&str, u64)> = ["rmem_max", "wmem_max"]
         .into_iter()
         .filter_map(|name| Some((name, setting(name)?)))
-        .filter(|(_, size)| *size < BUFFER)
+        .filter(|(_, size)| *size < STOCK_BUFFER_BYTES)
         .collect();
     if small.is_empty() {
         return Finding::ok("buffers", "socket buffers may be as large as needed");
     }
     let sizes: Vec<String> = small.iter().map(|(name, size)| format!("net.core.{name} is {size}")).collect();
-    let fixes: Vec<String> = small.iter().map(|(name, _)| format!("net.core.{name}={BUFFER}")).collect();
+    let fixes: Vec<String> = small.iter().map(|(name, _)| format!("net.core.{name}={STOCK_BUFFER_BYTES}")).collect();
     let what = format!("{}: packets that come in bursts are lost and sent again, which is slow", sizes.join(", "));
     Finding::warning("buffers", what, format!("sysctl -w {}", fixes.join(" ")))
 }
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn small_buffers_are_named() {
-        let finding = buffers(|name| Some(if name == "rmem_max" { 4096 } else { BUFFER }));
+        let finding = buffers(|name| Some(if name == "rmem_max" { 4096 } else { STOCK_BUFFER_BYTES }));
         assert_eq!(finding.level, Level::Warning);
         assert_eq!(finding.fix.unwrap(), "sysctl -w net.core.rmem_max=212992");
         assert_eq!(buffers(|_| None).level, Level::Ok);

@@ -49,7 +49,7 @@ impl Kind {
 
 /// A word that can be explained.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Entry {
+pub struct ExplainedWord {
     /// What kind it is.
     pub kind: Kind,
     /// Its name; for an errno the call and the errno.
@@ -62,7 +62,7 @@ pub struct Entry {
     pub text: String,
 }
 
-impl Entry {
+impl ExplainedWord {
     /// The name, and the number where there is one.
     pub fn heading(&self) -> String {
         match (self.kind, self.number) {
@@ -72,8 +72,8 @@ impl Entry {
     }
 
     /// The words of one of the texts.
-    pub fn read(kind: Kind, source: &str) -> Vec<Entry> {
-        let mut entries: Vec<Entry> = Vec::new();
+    pub fn read(kind: Kind, source: &str) -> Vec<ExplainedWord> {
+        let mut entries: Vec<ExplainedWord> = Vec::new();
         for line in source.lines() {
             if let Some(text) = line.strip_prefix("  ") {
                 if let Some(entry) = entries.last_mut() {
@@ -89,7 +89,7 @@ impl Entry {
                 Err(_) => (head, super::errno::number(last)),
             };
             let (name, short) = (name.to_owned(), short.to_owned());
-            entries.push(Entry { kind, name, number, short, text: String::new() });
+            entries.push(ExplainedWord { kind, name, number, short, text: String::new() });
         }
         entries
     }

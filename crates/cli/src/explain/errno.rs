@@ -1,7 +1,7 @@
 //! The numbers behind the names of errors of the system, as far as calls of verbs answer them.
 
 /// Names, numbers, and what they mean in general.
-pub const ERRNOS: &[(&str, i32, &str)] = &[
+pub const ERRNO_MEANINGS: &[(&str, i32, &str)] = &[
     ("EPERM", libc::EPERM, "the process lacks a right"),
     ("ENOENT", libc::ENOENT, "there is no such thing; also: nothing is there now"),
     ("EINTR", libc::EINTR, "a signal came; call again"),
@@ -33,10 +33,10 @@ pub const ERRNOS: &[(&str, i32, &str)] = &[
 
 /// The number of an error by its name.
 pub fn number(name: &str) -> Option<u32> {
-    ERRNOS.iter().find(|(known, _, _)| known.eq_ignore_ascii_case(name)).map(|(_, number, _)| *number as u32)
+    ERRNO_MEANINGS.iter().find(|(known, _, _)| known.eq_ignore_ascii_case(name)).map(|(_, number, _)| *number as u32)
 }
 
 /// The name of an error by its number.
 pub fn name(number: u32) -> Option<&'static str> {
-    ERRNOS.iter().find(|(_, known, _)| *known as u32 == number).map(|(name, _, _)| *name)
+    ERRNO_MEANINGS.iter().find(|(_, known, _)| *known as u32 == number).map(|(name, _, _)| *name)
 }

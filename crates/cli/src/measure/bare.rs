@@ -17,14 +17,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// A slot: its number, and what it carries. What is longer takes several.
-const NUMBER: usize = size_of::<u64>();
-const CARRIES: usize = 1 << 16;
+const NUMBER_BYTES: usize = size_of::<u64>();
+const SLOT_PAYLOAD_BYTES: usize = 1 << 16;
 /// Not a power of two, so that slots do not compete for the same place of a cache.
-const STRIDE: usize = CARRIES + 64;
-const SLOTS: u64 = 32;
+const SLOT_STRIDE: usize = SLOT_PAYLOAD_BYTES + 64;
+const SLOTS_PER_RING: u64 = 32;
 /// Before the slots of a ring: how many were read, alone in its cache lines.
-const HEAD: usize = 128;
-const RING: usize = HEAD + SLOTS as usize * STRIDE;
+const RING_HEAD_BYTES: usize = 128;
+const RING_BYTES: usize = RING_HEAD_BYTES + SLOTS_PER_RING as usize * SLOT_STRIDE;
 
 /// The limits, seen from one side.
 pub struct Bare {
@@ -45,19 +45,19 @@ impl Bare {
     /// The first side, on memory that the second has as well.
     pub fn offer(memory: &File) -> Result<Bare, Failure> {
         // Beyond the limit the kernel would end us with a signal.
-        if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < 2 * RING as u64) {
+        if getrlimit(Resource::Fsize).current.is_some_and(|limit| limit < 2 * RING_BYTES as u64) {
             return Err(failed(io::ErrorKind::FileTooLarge.into()));
         }
-        memory.set_len(2 * RING as u64).map_err(failed)?;
+        memory.set_len(2 * RING_BYTES as u64).map_err(failed)?;
         let shared = Rc::new(Shared::of(memory)?);
-        let (out, back) = (Ring::new(&shared, 0), Ring::new(&shared, RING));
+        let (out, back) = (Ring::new(&shared, 0), Ring::new(&shared, RING_BYTES));
         Ok(Bare { out, back, target: None, own: Vec::new() })
     }
 
     /// The second side.
     pub fn accept(memory: &File, largest: usize) -> Result<Bare, Failure> {
         let shared = Rc::new(Shared::of(memory)?);
-        let (out, back) = (Ring::new(&shared, RING), Ring::new(&shared, 0));
+        let (out, back) = (Ring::new(&shared, RING_BYTES), Ring::new(&shared, 0));
         // Not zero, or its pages would not be there before they are written to.
         Ok(Bare { out, back, target: None, own: vec![1; largest] })
     }
@@ -169,13 +169,20 @@ struct Shared(NonNull<u8>);
 
 impl Shared {
     fn of(file: &File) -> Result<Shared, Failure> {
-        if file.metadata().map_err(failed)?.len() < 2 * RING as u64 {
+        if file.metadata().map_err(failed)?.len() < 2 * RING_BYTES as u64 {
             return Err(failed(io::ErrorKind::InvalidData.into()));
         }
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping, wherever there is room, of a file that is long enough.
         let at = unsafe {
-            libc::mmap(ptr::null_mut(), 2 * RING, rights, libc::MAP_SHARED | libc::MAP_POPULATE, file.as_raw_fd(), 0)
+            libc::mmap(
+                ptr::null_mut(),
+                2 * RING_BYTES,
+                rights,
+                libc::MAP_SHARED | libc::MAP_POPULATE,
+                file.as_raw_fd(),
+                0,
+            )
         };
         match NonNull::new(at.cast::<u8>()) {
             Some(at) if at.as_ptr().cast::<libc::c_void>() != libc::MAP_FAILED => Ok(Shared(at)),
@@ -187,7 +194,7 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         // SAFETY: it was mapped with this length, and every ring in it held this value.
-        unsafe { libc::munmap(self.0.as_ptr().cast(), 2 * RING) };
+        unsafe { libc::munmap(self.0.as_ptr().cast(), 2 * RING_BYTES) };
     }
 }
 
@@ -213,20 +220,20 @@ impl Ring {
     }
 
     fn slot(&self) -> usize {
-        HEAD + (self.position % SLOTS) as usize * STRIDE
+        RING_HEAD_BYTES + (self.position % SLOTS_PER_RING) as usize * SLOT_STRIDE
     }
 
     /// Where the bytes of the next slot are.
     fn bytes(&self) -> *mut u8 {
         // SAFETY: as for counters.
-        unsafe { self.shared.0.as_ptr().add(self.begins + self.slot() + NUMBER) }
+        unsafe { self.shared.0.as_ptr().add(self.begins + self.slot() + NUMBER_BYTES) }
     }
 
     fn put(&mut self, message: &[u8], patience: &mut Patience<'_>) -> Result<(), Failure> {
-        for part in message.chunks(CARRIES) {
-            while self.position - self.read >= SLOTS {
+        for part in message.chunks(SLOT_PAYLOAD_BYTES) {
+            while self.position - self.read >= SLOTS_PER_RING {
                 self.read = self.counter(0).load(Ordering::Acquire).min(self.position);
-                if self.position - self.read >= SLOTS {
+                if self.position - self.read >= SLOTS_PER_RING {
                     patience.wear()?;
                 }
             }
@@ -240,7 +247,7 @@ impl Ring {
     }
 
     fn take(&mut self, room: &mut [u8], patience: &mut Patience<'_>) -> Result<(), Failure> {
-        for part in room.chunks_mut(CARRIES) {
+        for part in room.chunks_mut(SLOT_PAYLOAD_BYTES) {
             while self.counter(self.slot()).load(Ordering::Acquire) != self.position + 1 {
                 std::hint::spin_loop();
                 patience.wear()?;

@@ -2,13 +2,13 @@
 
 use super::bare::Bare;
 use super::calls::Called;
-use super::crowd::{self, Crowd};
 use super::first::Connections;
 use super::machine::{self, Side};
+use super::many_queue_pairs::{self, ManyQueuePairs};
 use super::sockets::{self, Sockets, Stream};
 use super::threads::Team;
 use super::verbs::{Inbox, Line, Prepared};
-use super::{Answer, Carrier, Extras, Kind, Order, Run, Waiting};
+use super::{Carrier, Extras, Kind, MeasureAnswer, Order, Run, WaitMode};
 use crate::exit::Failure;
 use crate::meeting::{Link, Meeting};
 use crate::peer;
@@ -22,7 +22,7 @@ pub struct Partner {
     sockets: Option<Sockets>,
     bare: Option<Bare>,
     called: Option<Called>,
-    crowd: Option<Crowd>,
+    crowd: Option<ManyQueuePairs>,
     team: Option<Team>,
     /// The partner that it leads itself.
     led: Option<(Meeting, Connections)>,
@@ -46,11 +46,11 @@ impl Partner {
                 if meeting.local {
                     machine::settle(Side::Second);
                 }
-                tell(meeting, Answer::Connected(ours))
+                tell(meeting, MeasureAnswer::Connected(ours))
             }
             Order::Listen { unix } => {
                 let accepted = sockets::accept(meeting.tcp, unix, |port, unix| {
-                    meeting.control.tell(&peer::Answer::Measure(Answer::Listening { port, unix }))
+                    meeting.control.tell(&peer::PeerAnswer::Measure(MeasureAnswer::Listening { port, unix }))
                 })?;
                 self.sockets = Some(accepted);
                 Ok(())
@@ -58,39 +58,40 @@ impl Partner {
             Order::Bare { largest } => {
                 let bare = self.bare.insert(Bare::accept(meeting.memory()?, largest)?);
                 let address = bare.address();
-                tell(meeting, Answer::Bare { address })
+                tell(meeting, MeasureAnswer::Bare { address })
             }
             Order::Welcome => {
                 let (called, places) = Called::new(meeting.station.address)?;
                 self.called = Some(called);
-                tell(meeting, Answer::Welcoming(places))
+                tell(meeting, MeasureAnswer::Welcoming(places))
             }
-            Order::Crowd { endpoints } => {
+            Order::ManyQueuePairs { endpoints } => {
                 let crowd = match &mut self.crowd {
                     Some(crowd) => crowd,
-                    none => none.insert(Crowd::new(&meeting.station)?),
+                    none => none.insert(ManyQueuePairs::new(&meeting.station)?),
                 };
-                let prepared = crowd.prepare(&meeting.station, endpoints.len().min(crowd::TOGETHER))?;
-                let ours = crowd::endpoints(&prepared);
+                let prepared =
+                    crowd.prepare(&meeting.station, endpoints.len().min(many_queue_pairs::ENDPOINTS_PER_MESSAGE))?;
+                let ours = many_queue_pairs::endpoints(&prepared);
                 crowd.connect(prepared, &endpoints)?;
-                tell(meeting, Answer::Crowded { endpoints: ours })
+                tell(meeting, MeasureAnswer::ManyQueuePairs { endpoints: ours })
             }
             Order::Team { ends } => {
                 let prepared = Team::prepare(&meeting.station, ends.len())?;
                 let ours = prepared.iter().map(Prepared::end).collect();
                 self.team = Some(Team::connect(&meeting.station, prepared, &ends)?);
-                tell(meeting, Answer::Teamed { ends: ours })
+                tell(meeting, MeasureAnswer::Teamed { ends: ours })
             }
             Order::Lead { largest } => {
                 let mut own = Meeting::start(Some(meeting.station.context.name()), Link::Udp)?;
                 let connections = Connections::new(&mut own, largest, Extras::default())?;
                 self.led = Some((own, connections));
-                tell(meeting, Answer::Leading)
+                tell(meeting, MeasureAnswer::Leading)
             }
             Order::Turn(run) => {
                 let (own, connections) = self.led.as_mut().ok_or_else(unprepared)?;
                 let taken = connections.run(own, run)?;
-                tell(meeting, Answer::Turned(taken))
+                tell(meeting, MeasureAnswer::Turned(taken))
             }
             Order::Run(run) => self.run(run, meeting),
             Order::Done => Ok(()),
@@ -104,14 +105,14 @@ impl Partner {
         if let Kind::Threads(among) = run.point.kind {
             let team = self.team.as_mut().ok_or_else(unprepared)?;
             let inboxes = team.ready(run, among)?;
-            meeting.control.tell(&peer::Answer::Ready)?;
+            meeting.control.tell(&peer::PeerAnswer::Ready)?;
             team.second(run, among, inboxes, meeting.control.gone())?;
             done(meeting)?;
-            return tell(meeting, Answer::Ran);
+            return tell(meeting, MeasureAnswer::Ran);
         }
         let line = self.line.as_mut().ok_or_else(unprepared)?;
         let inbox = if run.point.carrier.is_verb() { Some(line.prepare(run)?) } else { None };
-        meeting.control.tell(&peer::Answer::Ready)?;
+        meeting.control.tell(&peer::PeerAnswer::Ready)?;
         match run.point.carrier {
             _ if run.point.kind == Kind::Connect => {
                 self.called.as_ref().ok_or_else(unprepared)?.second(run)?;
@@ -131,7 +132,7 @@ impl Partner {
                 stand_by(line, run, meeting)?;
             }
         }
-        tell(meeting, Answer::Ran)
+        tell(meeting, MeasureAnswer::Ran)
     }
 }
 
@@ -148,13 +149,13 @@ fn unprepared() -> Failure {
     Failure::Nonsense("to run before the connections were made".into())
 }
 
-fn tell(meeting: &mut Meeting, answer: Answer) -> Result<(), Failure> {
-    meeting.control.tell(&peer::Answer::Measure(answer))
+fn tell(meeting: &mut Meeting, answer: MeasureAnswer) -> Result<(), Failure> {
+    meeting.control.tell(&peer::PeerAnswer::Measure(answer))
 }
 
 /// Waits until the first side says that it is done, as the run says: without looking at the NIC, or driving it.
 fn stand_by(line: &mut Line, run: Run, meeting: &Meeting) -> Result<(), Failure> {
-    if run.point.waiting != Waiting::Spin {
+    if run.point.waiting != WaitMode::Spin {
         return done(meeting);
     }
     // Hearing costs more than looking; and where there is one processor, the first side needs it.

@@ -2,13 +2,13 @@
 
 use super::bare::Bare;
 use super::calls::Places;
-use super::crowd::{self, CROWDS, Crowd};
 use super::machine::{self, Side};
+use super::many_queue_pairs::{self, ManyQueuePairs, QUEUE_PAIR_COUNTS};
 use super::sockets::{self, Sockets};
 use super::statistics::{Summary, median, spread};
 use super::threads::{self, Team};
-use super::verbs::{BATCH, Line, Prepared};
-use super::{Answer, Carrier, Kind, MOST_MESSAGES, Order, Point, Run, Taken, Waiting, bob};
+use super::verbs::{Line, Prepared, SENDS_PER_CALL};
+use super::{Carrier, Kind, MOST_MESSAGES, MeasureAnswer, Order, Point, Run, RunResult, WaitMode, bob};
 use crate::exit::Failure;
 use crate::meeting::{Link, Meeting};
 use crate::peer;
@@ -79,7 +79,7 @@ pub struct Extras {
 }
 
 /// The first side.
-pub struct Turns<'a> {
+pub struct FirstSide<'a> {
     meeting: &'a mut Meeting,
     connections: Connections,
     /// Another first side, which does as we say.
@@ -92,7 +92,7 @@ pub struct Connections {
     sockets: Sockets,
     bare: Option<Bare>,
     calls: Option<Places>,
-    crowd: Option<Crowd>,
+    crowd: Option<ManyQueuePairs>,
     team: Option<Team>,
 }
 
@@ -106,27 +106,27 @@ struct Progress {
     messages: u64,
 }
 
-impl Turns<'_> {
+impl FirstSide<'_> {
     /// Makes the connections, for messages of up to `largest` bytes.
-    pub fn new(meeting: &mut Meeting, largest: usize, extras: Extras) -> Result<Turns<'_>, Failure> {
+    pub fn new(meeting: &mut Meeting, largest: usize, extras: Extras) -> Result<FirstSide<'_>, Failure> {
         let lead = |meeting: &Meeting| {
             let mut other = Meeting::start(Some(meeting.station.context.name()), Link::Udp)?;
             match ask(&mut other, Order::Lead { largest })? {
-                Answer::Leading => Ok(other),
+                MeasureAnswer::Leading => Ok(other),
                 other => Err(Failure::Nonsense(format!("{other:?}"))),
             }
         };
-        // First: whoever is started by a thread that has settled on a processor may use no other.
+        // First: a process started by a thread that has settled on a processor may use no other.
         let udp = extras.udp.then(|| lead(meeting)).transpose()?;
         let connections = Connections::new(meeting, largest, extras)?;
-        Ok(Turns { meeting, connections, udp })
+        Ok(FirstSide { meeting, connections, udp })
     }
 
     /// Whether this can be measured here.
     pub fn can(&self, point: &Point) -> bool {
         let limit = |bare: &Bare| bare.can(point.carrier);
         let calls = point.kind != Kind::Connect || self.connections.calls.is_some();
-        let crowd = !matches!(point.kind, Kind::Crowd(_)) || self.connections.crowd.is_some();
+        let crowd = !matches!(point.kind, Kind::ManyQueuePairs(_)) || self.connections.crowd.is_some();
         let threads = !matches!(point.kind, Kind::Threads(_)) || self.connections.team.is_some();
         calls
             && crowd
@@ -148,7 +148,7 @@ impl Turns<'_> {
             step(point);
             // Warms up, and says how many messages make a run.
             let many = point.size < 1 << 18 && point.kind != Kind::Connect;
-            let count = if many { 2 * BATCH } else { 2 };
+            let count = if many { 2 * SENDS_PER_CALL } else { 2 };
             let nanos = self.run(Run { point, count })?.nanos;
             let estimate = nanos as f64 / count as f64;
             all.push(Progress { point, estimate, summaries: Vec::new(), rates: Vec::new(), messages: 0 });
@@ -169,12 +169,12 @@ impl Turns<'_> {
         Ok(all.into_iter().filter_map(Progress::result).collect())
     }
 
-    fn run(&mut self, run: Run) -> Result<Taken, Failure> {
+    fn run(&mut self, run: Run) -> Result<RunResult, Failure> {
         match &mut self.udp {
             Some(other) if run.point.udp => {
                 let point = Point { udp: false, ..run.point };
                 match ask(other, Order::Turn(Run { point, ..run }))? {
-                    Answer::Turned(taken) => Ok(taken),
+                    MeasureAnswer::Turned(taken) => Ok(taken),
                     other => Err(Failure::Nonsense(format!("{other:?}"))),
                 }
             }
@@ -195,7 +195,7 @@ impl Connections {
     pub fn new(meeting: &mut Meeting, largest: usize, extras: Extras) -> Result<Connections, Failure> {
         let prepared = Prepared::new(&meeting.station, largest)?;
         let theirs = match ask(meeting, Order::Connect { end: prepared.end(), largest })? {
-            Answer::Connected(end) => end,
+            MeasureAnswer::Connected(end) => end,
             other => return Err(Failure::Nonsense(format!("{other:?}"))),
         };
         let line = prepared.connect(&meeting.station, &theirs)?;
@@ -203,7 +203,7 @@ impl Connections {
             machine::settle(Side::First);
         }
         let sockets = match ask(meeting, Order::Listen { unix: extras.unix })? {
-            Answer::Listening { port, unix } => {
+            MeasureAnswer::Listening { port, unix } => {
                 let mut there = meeting.tcp[1];
                 there.set_port(port);
                 sockets::connect(there, unix.as_deref())?
@@ -215,16 +215,17 @@ impl Connections {
         let crowd = extras.crowd.then(|| crowd(meeting)).transpose()?;
         let team = extras.threads.then(|| team(meeting)).transpose()?;
         let mut made = Connections { line, sockets, bare, calls, crowd, team };
-        if let (Some(_), [.., most]) = (&made.crowd, CROWDS) {
+        if let (Some(_), [.., most]) = (&made.crowd, QUEUE_PAIR_COUNTS) {
             // Each once, so that no run is the first to use one.
-            let point = Point::new(Kind::Crowd(most), Carrier::Write, Waiting::Spin, crowd::SIZE);
+            let point =
+                Point::new(Kind::ManyQueuePairs(most), Carrier::Write, WaitMode::Spin, many_queue_pairs::WRITE_BYTES);
             made.run(meeting, Run { point, count: u64::from(most) })?;
         }
         Ok(made)
     }
 
     /// One run.
-    pub fn run(&mut self, meeting: &mut Meeting, run: Run) -> Result<Taken, Failure> {
+    pub fn run(&mut self, meeting: &mut Meeting, run: Run) -> Result<RunResult, Failure> {
         let order = |order| peer::Order::Measure(order);
         meeting.control.tell(&order(Order::Run(run)))?;
         peer::ready(meeting)?;
@@ -233,7 +234,7 @@ impl Connections {
         let control = &meeting.control;
         let carrier = run.point.carrier;
         let ended = match &mut self.bare {
-            _ if let (Kind::Crowd(among), Some(crowd)) = (run.point.kind, &mut self.crowd) => {
+            _ if let (Kind::ManyQueuePairs(among), Some(crowd)) = (run.point.kind, &mut self.crowd) => {
                 crowd.first(run, among, self.line.there(), control, &mut sample)
             }
             _ if let (Kind::Threads(among), Some(team)) = (run.point.kind, &mut self.team) => {
@@ -247,37 +248,37 @@ impl Connections {
         // Work fails for want of an answer; that the peer is dead, or why it gave up, says more.
         if let Err(failure) = ended {
             return Err(match (meeting.control.turns_out_gone(), meeting.control.heard()) {
-                (_, Ok(Some(peer::Answer::Failed(why)))) => Failure::Peer(why),
+                (_, Ok(Some(peer::PeerAnswer::Failed(why)))) => Failure::Peer(why),
                 (true, _) => Failure::PeerGone,
                 _ => failure,
             });
         }
         meeting.control.tell(&order(Order::Done))?;
         match peer::answer(meeting)? {
-            peer::Answer::Measure(Answer::Ran) => {}
+            peer::PeerAnswer::Measure(MeasureAnswer::Ran) => {}
             other => return Err(peer::unexpected(&other)),
         }
         let nanos = samples.iter().sum();
-        Ok(Taken { nanos, summary: Summary::of(&mut samples).unwrap_or_default() })
+        Ok(RunResult { nanos, summary: Summary::of(&mut samples).unwrap_or_default() })
     }
 }
 
 /// Asks the second side where it can be called.
 fn calls(meeting: &mut Meeting) -> Result<Places, Failure> {
     match ask(meeting, Order::Welcome)? {
-        Answer::Welcoming(places) => Ok(places),
+        MeasureAnswer::Welcoming(places) => Ok(places),
         other => Err(Failure::Nonsense(format!("{other:?}"))),
     }
 }
 
 /// Makes many queue pairs and connects them.
-fn crowd(meeting: &mut Meeting) -> Result<Crowd, Failure> {
-    let mut crowd = Crowd::new(&meeting.station)?;
-    let [.., most] = CROWDS;
-    for _ in 0..(most as usize).div_ceil(crowd::TOGETHER) {
-        let prepared = crowd.prepare(&meeting.station, crowd::TOGETHER)?;
-        match ask(meeting, Order::Crowd { endpoints: crowd::endpoints(&prepared) })? {
-            Answer::Crowded { endpoints } => crowd.connect(prepared, &endpoints)?,
+fn crowd(meeting: &mut Meeting) -> Result<ManyQueuePairs, Failure> {
+    let mut crowd = ManyQueuePairs::new(&meeting.station)?;
+    let [.., most] = QUEUE_PAIR_COUNTS;
+    for _ in 0..(most as usize).div_ceil(many_queue_pairs::ENDPOINTS_PER_MESSAGE) {
+        let prepared = crowd.prepare(&meeting.station, many_queue_pairs::ENDPOINTS_PER_MESSAGE)?;
+        match ask(meeting, Order::ManyQueuePairs { endpoints: many_queue_pairs::endpoints(&prepared) })? {
+            MeasureAnswer::ManyQueuePairs { endpoints } => crowd.connect(prepared, &endpoints)?,
             other => return Err(Failure::Nonsense(format!("{other:?}"))),
         }
     }
@@ -289,7 +290,7 @@ fn team(meeting: &mut Meeting) -> Result<Team, Failure> {
     let most = threads::counts().last().map_or(0, |most| *most as usize);
     let prepared = Team::prepare(&meeting.station, most)?;
     match ask(meeting, Order::Team { ends: prepared.iter().map(Prepared::end).collect() })? {
-        Answer::Teamed { ends } => Team::connect(&meeting.station, prepared, &ends),
+        MeasureAnswer::Teamed { ends } => Team::connect(&meeting.station, prepared, &ends),
         other => Err(Failure::Nonsense(format!("{other:?}"))),
     }
 }
@@ -298,7 +299,7 @@ fn team(meeting: &mut Meeting) -> Result<Team, Failure> {
 fn bare(meeting: &mut Meeting, largest: usize) -> Result<Bare, Failure> {
     let mut bare = Bare::offer(meeting.memory()?)?;
     match ask(meeting, Order::Bare { largest })? {
-        Answer::Bare { address } => bare.aim(meeting.peer.process, address),
+        MeasureAnswer::Bare { address } => bare.aim(meeting.peer.process, address),
         other => return Err(Failure::Nonsense(format!("{other:?}"))),
     }
     Ok(bare)
@@ -316,9 +317,9 @@ impl Progress {
     }
 }
 
-fn ask(meeting: &mut Meeting, order: Order) -> Result<Answer, Failure> {
+fn ask(meeting: &mut Meeting, order: Order) -> Result<MeasureAnswer, Failure> {
     match peer::ask(meeting, &peer::Order::Measure(order))? {
-        peer::Answer::Measure(answer) => Ok(answer),
+        peer::PeerAnswer::Measure(answer) => Ok(answer),
         other => Err(peer::unexpected(&other)),
     }
 }

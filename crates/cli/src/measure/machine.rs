@@ -20,7 +20,7 @@ pub fn settle(side: Side) {
     settle_nth(side, 0);
 }
 
-/// The same for one of several threads: counted from the first, or from the last.
+/// Gives one of several threads a processor of its own: counted from the first, or from the last.
 pub fn settle_nth(side: Side, number: usize) {
     let (true, Some(allowed)) = (processors() > 1, allowed()) else { return };
     let mut possible = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));

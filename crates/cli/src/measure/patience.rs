@@ -1,12 +1,12 @@
 //! How long a loop that spins goes on without anything happening.
 
-use crate::control::{Gone, PATIENCE};
+use crate::control::{ANSWER_TIMEOUT, Gone};
 use crate::exit::Failure;
 use crate::measure::machine;
 use std::time::Instant;
 
 /// How often it looks in vain before it looks at the clock and at the peer.
-const LOOKS: u32 = 4096;
+const LOOKS_PER_CLOCK: u32 = 4096;
 
 /// Counts looks in vain.
 pub struct Patience<'a> {
@@ -33,7 +33,7 @@ impl Patience<'_> {
     /// Nothing happened, again.
     pub fn wear(&mut self) -> Result<(), Failure> {
         self.vain += 1;
-        if self.vain < LOOKS {
+        if self.vain < LOOKS_PER_CLOCK {
             if self.vain.is_multiple_of(self.yields) {
                 std::thread::yield_now();
             }
@@ -48,8 +48,8 @@ impl Patience<'_> {
         if self.gone.is_so() {
             return Err(Failure::PeerGone);
         }
-        if self.since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
-            return Err(Failure::PeerSilent(PATIENCE));
+        if self.since.get_or_insert_with(Instant::now).elapsed() > ANSWER_TIMEOUT {
+            return Err(Failure::PeerSilent(ANSWER_TIMEOUT));
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! The carriers to compare with: a TCP connection and a Unix stream socket, each used blocking or spinning.
 
 use super::patience::Patience;
-use super::{Kind, Run, Waiting};
+use super::{Kind, Run, WaitMode};
 use crate::control::Control;
 use crate::exit::Failure;
 use std::io::{self, Read, Write};
@@ -11,10 +11,10 @@ use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
 /// How long a call may take.
-const RINGING: Duration = Duration::from_secs(5);
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How many bytes the sink of a stream takes at once.
-const GULP: usize = 1 << 18;
+const SINK_READ_BYTES: usize = 1 << 18;
 
 /// A connected stream.
 pub trait Stream: Read + Write {
@@ -63,7 +63,7 @@ pub fn accept(
     };
     let tcp = within_reason(from_there).map_err(system("no TCP connection came"))?.0;
     tcp.set_nodelay(true).map_err(system("cannot set TCP_NODELAY"))?;
-    // Whoever has connected over TCP has the other before them.
+    // A side that has connected over TCP has the other before it.
     let accepted = unix_listener.map(|listener| listener.accept()).transpose();
     let unix = accepted.map_err(system("cannot accept on a Unix socket"))?.map(|(stream, _)| stream);
     Ok(Sockets { tcp, unix })
@@ -71,7 +71,7 @@ pub fn accept(
 
 /// Waits for a caller, but not for one who cannot reach us.
 fn within_reason<T>(mut accept: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    let deadline = Instant::now() + 2 * RINGING;
+    let deadline = Instant::now() + 2 * CALL_TIMEOUT;
     loop {
         match accept() {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < deadline => {
@@ -87,7 +87,7 @@ pub fn connect(tcp: SocketAddr, unix: Option<&str>) -> Result<Sockets, Failure> 
     let failed = |source| Failure::Connect { address: format!("{tcp} (TCP, to compare with)"), source };
     let named = |name: &str| UnixStream::connect_addr(&UnixAddress::from_abstract_name(name)?);
     let unix = unix.map(named).transpose().map_err(system("cannot connect to a Unix socket"))?;
-    let stream = TcpStream::connect_timeout(&tcp, RINGING).map_err(failed)?;
+    let stream = TcpStream::connect_timeout(&tcp, CALL_TIMEOUT).map_err(failed)?;
     stream.set_nodelay(true).map_err(system("cannot set TCP_NODELAY"))?;
     Ok(Sockets { tcp: stream, unix })
 }
@@ -95,7 +95,7 @@ pub fn connect(tcp: SocketAddr, unix: Option<&str>) -> Result<Sockets, Failure> 
 /// The first side: one sample per round trip, or the time of the whole stream.
 pub fn first(stream: &mut dyn Stream, run: Run, control: &Control, sample: &mut dyn FnMut(u64)) -> Result<(), Failure> {
     let mut patience = Patience::new(control.gone());
-    stream.spin(run.point.waiting == Waiting::Spin).map_err(system("cannot change a socket"))?;
+    stream.spin(run.point.waiting == WaitMode::Spin).map_err(system("cannot change a socket"))?;
     let out = vec![0x5a; run.point.size];
     let mut back = vec![0; run.point.size];
     let begun = Instant::now();
@@ -122,7 +122,7 @@ pub fn first(stream: &mut dyn Stream, run: Run, control: &Control, sample: &mut 
 /// The second side.
 pub fn second(stream: &mut dyn Stream, run: Run, control: &Control) -> Result<(), Failure> {
     let mut patience = Patience::new(control.gone());
-    stream.spin(run.point.waiting == Waiting::Spin).map_err(system("cannot change a socket"))?;
+    stream.spin(run.point.waiting == WaitMode::Spin).map_err(system("cannot change a socket"))?;
     match run.point.kind {
         Kind::RoundTrip => {
             let mut buffer = vec![0; run.point.size];
@@ -132,7 +132,7 @@ pub fn second(stream: &mut dyn Stream, run: Run, control: &Control) -> Result<()
             }
         }
         _ => {
-            let mut buffer = vec![0; GULP];
+            let mut buffer = vec![0; SINK_READ_BYTES];
             let mut left = run.count * run.point.size as u64;
             while left > 0 {
                 let most = buffer.len().min(left as usize);

@@ -4,7 +4,7 @@
 
 use super::machine::{self, Side};
 use super::verbs::{Inbox, Line, Prepared};
-use super::{Carrier, End, Kind, Point, Run, Waiting};
+use super::{Carrier, End, Kind, Point, Run, WaitMode};
 use crate::control::Gone;
 use crate::exit::Failure;
 use crate::station::Station;
@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// How many bytes each SEND carries.
-pub const SIZE: usize = 64;
+pub const SEND_BYTES: usize = 64;
 
 /// How many threads each side has, by turns: as many as there are processors for, but two in any case.
 pub fn counts() -> Vec<u32> {
@@ -30,7 +30,7 @@ pub struct Team {
 impl Team {
     /// So many connections that have no peer yet.
     pub fn prepare(station: &Station, count: usize) -> Result<Vec<Prepared>, Failure> {
-        (0..count).map(|_| Prepared::new(station, SIZE)).collect()
+        (0..count).map(|_| Prepared::new(station, SEND_BYTES)).collect()
     }
 
     /// Connects them, each with one of the peer's.
@@ -72,11 +72,11 @@ impl Team {
 
 /// What one of so many threads does of a run.
 fn part(run: Run, among: u32) -> Run {
-    let point = Point::new(Kind::RoundTrip, Carrier::Send, Waiting::Spin, run.point.size);
+    let point = Point::new(Kind::RoundTrip, Carrier::Send, WaitMode::Spin, run.point.size);
     Run { point, count: (run.count / u64::from(among.max(1))).max(1) }
 }
 
-/// Does it all at the same time, each in a thread with a processor of its own as far as there are any. Answers how long
+/// Does it all at the same time, each in a thread with a processor of its own as far as there are any. Returns how long
 /// it took from when all were ready.
 fn together<W: FnOnce() -> Result<(), Failure> + Send>(side: Side, work: Vec<W>) -> Result<Duration, Failure> {
     let start = Barrier::new(work.len() + 1);

@@ -2,7 +2,7 @@
 //! sleep on its channel, or look only at memory.
 
 use super::patience::Patience;
-use super::{Carrier, End, Kind, Point, Run, Waiting};
+use super::{Carrier, End, Kind, Point, Run, WaitMode};
 use crate::control::Gone;
 use crate::exit::Failure;
 use crate::station::Station;
@@ -16,14 +16,14 @@ use ubiverbs::{
 };
 
 /// Up to this size a message travels inside its work request.
-const INLINE: usize = 256;
+const MAX_INLINE_BYTES: usize = 256;
 
 /// How many sends may be outstanding, and how many receives.
-const SENDS: u32 = 256;
-const RECEIVES: u32 = 256;
+const SEND_QUEUE_DEPTH: u32 = 256;
+const RECEIVE_QUEUE_DEPTH: u32 = 256;
 
 /// How many are posted by one call, in batches.
-pub const BATCH: u64 = 32;
+pub const SENDS_PER_CALL: u64 = 32;
 
 /// A connection to measure with.
 pub struct Line {
@@ -55,8 +55,12 @@ impl Prepared {
     /// For messages of up to `largest` bytes.
     pub fn new(station: &Station, largest: usize) -> Result<Prepared, Failure> {
         let channel = station.context.completion_channel()?;
-        let cq = station.context.completion_queue(SENDS + RECEIVES).channel(&channel).create()?;
-        let qp = station.queue_pair::<Reliable>(&cq).max_sends(SENDS).max_receives(RECEIVES).prepare()?;
+        let cq = station.context.completion_queue(SEND_QUEUE_DEPTH + RECEIVE_QUEUE_DEPTH).channel(&channel).create()?;
+        let qp = station
+            .queue_pair::<Reliable>(&cq)
+            .max_sends(SEND_QUEUE_DEPTH)
+            .max_receives(RECEIVE_QUEUE_DEPTH)
+            .prepare()?;
         let rights = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
         // Whole words, as the atomics want them.
         let length = largest.next_multiple_of(8).max(8);
@@ -113,12 +117,12 @@ impl Line {
                 sample(begun.elapsed().as_nanos() as u64);
                 Ok(())
             }
-            Kind::Connect | Kind::Crowd(_) | Kind::Threads(_) => Ok(()),
+            Kind::Connect | Kind::ManyQueuePairs(_) | Kind::Threads(_) => Ok(()),
             Kind::Batch => {
                 let mut left = count;
                 while left > 0 {
-                    let together = left.min(BATCH);
-                    self.drain(u64::from(SENDS) / BATCH - 1, point.waiting, &mut idle)?;
+                    let together = left.min(SENDS_PER_CALL);
+                    self.drain(u64::from(SEND_QUEUE_DEPTH) / SENDS_PER_CALL - 1, point.waiting, &mut idle)?;
                     self.post_batch(point, together)?;
                     left -= together;
                 }
@@ -170,7 +174,7 @@ impl Line {
 
     /// Looks at the NIC once, for a side that has nothing to do but to spin.
     pub fn look(&mut self) -> Result<(), Failure> {
-        self.look_for(Waiting::Spin, None).map(drop)
+        self.look_for(WaitMode::Spin, None).map(drop)
     }
 
     /// Makes ready for a run that is noticed by its bytes.
@@ -183,7 +187,9 @@ impl Line {
         let whole = 0..size as u64;
         let mark = mark(number);
         match point.carrier {
-            Carrier::Send if size <= INLINE => self.qp.send_inline(&[mark; INLINE][..size])?.polled(0),
+            Carrier::Send if size <= MAX_INLINE_BYTES => {
+                self.qp.send_inline(&[mark; MAX_INLINE_BYTES][..size])?.polled(0)
+            }
             Carrier::Send => self.qp.send(self.own.part(0..size)?)?.polled(0),
             Carrier::Read => self.qp.read(self.own.part(0..size)?, self.there.slice(whole)?)?.polled(0),
             Carrier::Atomic => self.qp.fetch_add(self.there.slice(0..8)?, 1)?.polled(0),
@@ -191,8 +197,8 @@ impl Line {
                 let there = self.there.slice(whole)?;
                 self.qp.write_imm(self.own.part(0..size)?, there, number as u32)?.polled(0);
             }
-            Carrier::Write if size <= INLINE => {
-                self.qp.write_inline(&[mark; INLINE][..size], self.there.slice(whole)?)?.polled(0);
+            Carrier::Write if size <= MAX_INLINE_BYTES => {
+                self.qp.write_inline(&[mark; MAX_INLINE_BYTES][..size], self.there.slice(whole)?)?.polled(0);
             }
             Carrier::Write => {
                 if point.kind == Kind::RoundTrip {
@@ -208,8 +214,8 @@ impl Line {
 
     /// Posts so many WRITEs by one call. Only the last is told of, as programs do that want the rate.
     fn post_batch(&mut self, point: Point, together: u64) -> Result<(), Failure> {
-        let bytes = [1; INLINE];
-        let size = point.size.min(INLINE);
+        let bytes = [1; MAX_INLINE_BYTES];
+        let size = point.size.min(MAX_INLINE_BYTES);
         let mut batch = self.qp.batch();
         let there = self.there.slice(0..size as u64)?;
         for _ in 1..together {
@@ -223,7 +229,7 @@ impl Line {
 
     /// Who waits for memory looks at the completion queue for what it has sent itself, each time.
     fn drain_own(&mut self, point: Point, idle: &mut Patience<'_>) -> Result<(), Failure> {
-        if point.waiting == Waiting::Memory { self.drain(0, Waiting::Spin, idle) } else { Ok(()) }
+        if point.waiting == WaitMode::Memory { self.drain(0, WaitMode::Spin, idle) } else { Ok(()) }
     }
 
     /// Waits for the peer's message of that number.
@@ -239,7 +245,7 @@ impl Line {
             // nothing else.
             let mut last = [0];
             loop {
-                if self.under_way > u64::from(SENDS / 2) {
+                if self.under_way > u64::from(SEND_QUEUE_DEPTH / 2) {
                     self.take(None)?;
                 }
                 self.here.read_at(point.size - 1, &mut last)?;
@@ -247,7 +253,7 @@ impl Line {
                     idle.renew();
                     return Ok(());
                 }
-                if point.waiting == Waiting::Memory || !self.look_for(Waiting::Spin, None)? {
+                if point.waiting == WaitMode::Memory || !self.look_for(WaitMode::Spin, None)? {
                     idle.wear()?;
                 }
             }
@@ -261,7 +267,7 @@ impl Line {
     }
 
     /// Waits until no more than `most` sends are under way.
-    fn drain(&mut self, most: u64, waiting: Waiting, idle: &mut Patience<'_>) -> Result<(), Failure> {
+    fn drain(&mut self, most: u64, waiting: WaitMode, idle: &mut Patience<'_>) -> Result<(), Failure> {
         while self.under_way > most {
             let some = self.look_for(waiting, None)?;
             if some { idle.renew() } else { worn(waiting, idle)? }
@@ -271,7 +277,7 @@ impl Line {
 
     /// Takes what has completed; if nothing has, and `waiting` says so, sleeps for a while. Says whether there was
     /// something. Messages go to `inbox`; where there is none, none may come.
-    fn look_for(&mut self, waiting: Waiting, mut inbox: Option<&mut Inbox>) -> Result<bool, Failure> {
+    fn look_for(&mut self, waiting: WaitMode, mut inbox: Option<&mut Inbox>) -> Result<bool, Failure> {
         if self.take(inbox.as_deref_mut())? {
             return Ok(true);
         }
@@ -283,7 +289,7 @@ impl Line {
             return Ok(true);
         }
         let a_while = Duration::from_millis(100);
-        if waiting == Waiting::Sleep {
+        if waiting == WaitMode::Sleep {
             self.channel.wait_for(a_while)?;
         } else {
             self.await_descriptor(a_while)?;
@@ -326,7 +332,7 @@ impl Line {
 }
 
 /// A side that sleeps has slept a tenth of a second; one that spins only looked.
-fn worn(waiting: Waiting, idle: &mut Patience<'_>) -> Result<(), Failure> {
+fn worn(waiting: WaitMode, idle: &mut Patience<'_>) -> Result<(), Failure> {
     if waiting.sleeps() { idle.check() } else { idle.wear() }
 }
 
@@ -346,7 +352,7 @@ pub struct Inbox {
     left: u64,
     /// Messages that came and were not asked for yet.
     arrived: u64,
-    /// Their buffers, until they are posted again: after the answer, which somebody waits for.
+    /// Their buffers, until they are posted again: after the answer, which the peer waits for.
     spare: Vec<RegisteredMut>,
 }
 
@@ -382,7 +388,7 @@ impl Inbox {
     }
 
     fn fill(line: &Line, count: u64, ahead: u64, size: usize) -> Result<Inbox, Failure> {
-        let ahead = ahead.min(count).min(RECEIVES.into());
+        let ahead = ahead.min(count).min(RECEIVE_QUEUE_DEPTH.into());
         let spare = line.pd.allocate(size * ahead as usize)?.chunks(size);
         let mut inbox = Inbox { left: count, arrived: 0, spare };
         inbox.refill(&line.qp)?;

@@ -54,6 +54,8 @@ pub struct Checking {
     #[arg(long, value_enum, value_name = "FORMAT", requires = "check_report")]
     check_format: Option<Kind>,
     /// End with exit code 99 if a process of the run broke a rule whose severity is error; implies --check
+    ///
+    /// Work that failed counts, too, as --why explains it. Calls that failed count with --why alone: many programs try.
     #[arg(long)]
     check_exit: bool,
     /// Rules that are off, on, or more or less severe: -UV-0201,+memory,UV-0305=error
@@ -68,7 +70,10 @@ pub struct Checking {
 }
 
 /// The exit code of `--check-exit`.
-const BROKEN: i32 = 99;
+const CHECK_EXIT_CODE: i32 = 99;
+
+/// What leaves work alone of all that `--why` explains.
+const WORK_ALONE: &str = "-calls,-events";
 
 impl Checking {
     /// Whether there are findings to collect, so that we stay until the program ends.
@@ -76,28 +81,33 @@ impl Checking {
         self.check_report.is_some() || self.check_exit
     }
 
-    /// Tells the program's library what is wanted. Answers which rules are on.
+    /// Tells the program's library what is wanted. Returns which rules are on.
     pub fn prepare(&self, command: &mut Command) -> Result<Settings, Failure> {
         let check = self.check.or_else(|| self.stays().then_some(self.why.unwrap_or(Format::Text)));
-        let wanted = [(environment::WHY, self.why), (environment::CHECK, check)];
+        // A test that does not look at its completions has failed all the same.
+        let counts_work = self.check_exit && self.why.is_none() && std::env::var_os(environment::WHY_VARIABLE).is_none();
+        let why = if counts_work { check } else { self.why };
+        let wanted = [(environment::WHY_VARIABLE, why), (environment::CHECK_VARIABLE, check)];
         if self.check_rules.is_some() && wanted.iter().all(|(_, format)| format.is_none()) {
             let reason = "nothing is checked; add --check or --why".to_owned();
             let text = self.check_rules.clone().unwrap_or_default();
             return Err(Failure::Argument { option: "--check-rules", text, reason });
         }
-        let mut settings = Settings { explain: self.why.is_some(), validate: check.is_some(), ..Settings::default() };
+        let mut settings = Settings { explain: why.is_some(), validate: check.is_some(), ..Settings::default() };
         if let Some(path) = self.config(wanted.iter().any(|(_, format)| format.is_some())) {
             let path = read(&path, self.check_config.is_some(), &mut settings)?;
             command.env(environment::CHECK_CONFIG, path);
         }
-        if let Some(words) = &self.check_rules {
+        let narrowed = counts_work.then_some(WORK_ALONE);
+        let words = || narrowed.into_iter().chain(self.check_rules.as_deref());
+        for words in words() {
             settings.obey_all(words).map_err(|reason| Failure::Argument {
                 option: "--check-rules",
-                text: words.clone(),
+                text: words.to_owned(),
                 reason,
             })?;
         }
-        let words = self.check_rules.as_deref().map(|words| format!(",{words}")).unwrap_or_default();
+        let words: String = words().map(|words| format!(",{words}")).collect();
         for (name, format) in wanted {
             if let Some(format) = format {
                 command.env(name, format!("{}{words}", format.word()));
@@ -140,7 +150,7 @@ impl Checking {
     /// is not possible.
     pub fn stay(&self, mut command: Command, line: &[OsString], settings: Settings) -> Result<Exit, Failure> {
         let spool = Spool::make()?;
-        command.env(environment::FINDINGS, spool.path());
+        command.env(environment::FINDINGS_VARIABLE, spool.path());
         let ended = staying::run(&mut command).map_err(|error| super::not_started(command.get_program(), error))?;
         let words: Vec<String> = line.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let run = Run::read(&spool, &words, ended, settings);
@@ -158,7 +168,7 @@ impl Checking {
         }
         drop(spool);
         if self.check_exit && run.worst() == Some(Severity::Error) && matches!(ended, staying::Ended::Code(_)) {
-            std::process::exit(BROKEN);
+            std::process::exit(CHECK_EXIT_CODE);
         }
         staying::end_as(ended)
     }
@@ -173,7 +183,7 @@ fn is_standard_output(path: &Path) -> bool {
 fn read(path: &Path, is_named: bool, settings: &mut Settings) -> Result<PathBuf, Failure> {
     let option = if is_named { "--check-config" } else { "the file" };
     let wrong = |reason: String| Failure::Argument { option, text: path.display().to_string(), reason };
-    let text = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
+    let text = environment::read_rules(path).map_err(|error| wrong(error.to_string()))?;
     settings.obey_file(&text).map_err(&wrong)?;
     std::path::absolute(path).map_err(|error| wrong(error.to_string()))
 }

@@ -93,7 +93,8 @@ fn itself() -> io::Result<Command> {
     Ok(command)
 }
 
-/// Waits for a process and takes its directory away; or starts somebody who does, and leaves when that one is ready.
+/// Waits for a process and removes its directory; or starts another process that does, and returns when that one is
+/// ready.
 pub fn tidy(options: &Options) -> Result<Exit, Failure> {
     let system = |what| move |source| Failure::System { what, source };
     let Options { process, directory, devices, stay } = options;

@@ -38,7 +38,7 @@ impl Drop for Spool {
 
 /// A finding, as a process wrote it.
 #[derive(Deserialize, Clone, PartialEq, Eq, Debug)]
-pub struct Told {
+pub struct WrittenFinding {
     pub rule: String,
     pub title: String,
     pub severity: String,
@@ -64,7 +64,7 @@ fn once() -> u64 {
     1
 }
 
-impl Told {
+impl WrittenFinding {
     pub fn severity(&self) -> Severity {
         let known = Severity::ALL.into_iter().find(|severity| severity.name() == self.severity);
         known.unwrap_or(Severity::Error)
@@ -75,7 +75,7 @@ impl Told {
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Line {
-    Finding(Box<Told>),
+    Finding(Box<WrittenFinding>),
     Process { process: u32, program: String },
     Summary { summary: Vec<Count>, events: u64, pid: u32 },
 }
@@ -106,7 +106,7 @@ pub struct Run {
     pub settings: Settings,
     pub processes: Vec<Process>,
     /// In the order in which they happened.
-    pub findings: Vec<Told>,
+    pub findings: Vec<WrittenFinding>,
 }
 
 impl Run {
@@ -131,7 +131,9 @@ impl Run {
                         process.events = Some(events);
                     }
                     for Count { rule, subject, count } in summary {
-                        let is_it = |told: &&mut Told| told.pid == pid && told.rule == rule && told.subject == subject;
+                        let is_it = |told: &&mut WrittenFinding| {
+                            told.pid == pid && told.rule == rule && told.subject == subject
+                        };
                         if let Some(told) = run.findings.iter_mut().rev().find(is_it) {
                             told.count = count;
                         }
@@ -145,12 +147,12 @@ impl Run {
 
     /// The worst there is.
     pub fn worst(&self) -> Option<Severity> {
-        self.findings.iter().map(Told::severity).max()
+        self.findings.iter().map(WrittenFinding::severity).max()
     }
 
     /// Rules that were broken, and their findings.
-    pub fn by_rule(&self) -> BTreeMap<&str, Vec<&Told>> {
-        let mut by_rule: BTreeMap<&str, Vec<&Told>> = BTreeMap::new();
+    pub fn by_rule(&self) -> BTreeMap<&str, Vec<&WrittenFinding>> {
+        let mut by_rule: BTreeMap<&str, Vec<&WrittenFinding>> = BTreeMap::new();
         self.findings.iter().for_each(|told| by_rule.entry(&told.rule).or_default().push(told));
         by_rule
     }

@@ -12,13 +12,13 @@ use std::path::Path;
 pub const LIBRARIES: [&str; 3] = ["libibverbs.so.1", "librdmacm.so.1", "libibumad.so.3"];
 
 /// What makes sockets rsockets.
-pub const SOCKETS: &str = "librspreload.so";
+pub const SOCKETS_LIBRARY: &str = "librspreload.so";
 
 /// What answers for the device files.
-pub const PATHS: &str = "libubiverbs-paths.so";
+pub const PATHS_LIBRARY: &str = "libubiverbs-paths.so";
 
 /// What the dynamic linker loads before anything else.
-pub const PRELOAD: &str = "LD_PRELOAD";
+pub const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
 
 /// Where the dynamic linker looks first.
 pub const SEARCH_PATH: &str = "LD_LIBRARY_PATH";

@@ -3,7 +3,7 @@
 mod junit;
 mod sarif;
 
-use crate::run::findings::{Run, Told};
+use crate::run::findings::{Run, WrittenFinding};
 use crate::run::staying::Ended;
 use checks::Severity;
 use clap::ValueEnum;
@@ -54,8 +54,8 @@ fn as_json(run: &Run) -> Value {
         .findings
         .iter()
         .map(|told| {
-            let Told { rule, title, severity, at, wall, pid, tid, subject, .. } = told;
-            let Told { what, connection, cause, evidence, advice, count, .. } = told;
+            let WrittenFinding { rule, title, severity, at, wall, pid, tid, subject, .. } = told;
+            let WrittenFinding { what, connection, cause, evidence, advice, count, .. } = told;
             json!({
                 "rule": rule, "title": title, "severity": severity, "at": at, "wall": wall, "pid": pid, "tid": tid,
                 "program": run.program(*pid), "subject": subject, "what": what, "connection": connection, "cause": cause,

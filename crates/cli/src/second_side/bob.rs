@@ -4,7 +4,7 @@
 use crate::acts::{Act, known};
 use crate::exit::Failure;
 use crate::meeting::Meeting;
-use crate::peer::{Answer, Introduction, Order};
+use crate::peer::{Introduction, Order, PeerAnswer};
 use crate::station::finish;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -35,11 +35,11 @@ impl Bob {
         };
         let qp = connected.connect(&theirs.connected.parse::<Endpoint>()?)?;
         let spare = spare.connect(&theirs.spare.parse::<Endpoint>()?)?;
-        meeting.control.tell(&Answer::Introduced(ours))?;
+        meeting.control.tell(&PeerAnswer::Introduced(ours))?;
         Ok(Bob { qp, _spare: spare, datagram, region })
     }
 
-    /// Plays one act and gives a verdict. Answers it in words.
+    /// Plays one act and gives a verdict. Returns it in words.
     pub fn play(&mut self, act: Act, meeting: &mut Meeting) -> Result<String, Failure> {
         let (right, said) = match act {
             Act::Send => self.receive_and_answer(meeting)?,
@@ -75,13 +75,13 @@ impl Bob {
             }
         };
         let said = if right { said } else { format!("WRONG, it is not so: {said}") };
-        meeting.control.tell(&Answer::Verdict { right, said: said.clone() })?;
+        meeting.control.tell(&PeerAnswer::Verdict { right, said: said.clone() })?;
         Ok(format!("{act:?}: {said}"))
     }
 
     /// Says that all is prepared, and does nothing until alice says that it is done.
     fn stand_by(&self, meeting: &mut Meeting) -> Result<(), Failure> {
-        meeting.control.tell(&Answer::Ready)?;
+        meeting.control.tell(&PeerAnswer::Ready)?;
         match meeting.control.hear()? {
             Order::Look => Ok(()),
             other => Err(Failure::Nonsense(format!("{other:?} in the middle of an act"))),
@@ -96,7 +96,7 @@ impl Bob {
 
     fn receive_and_answer(&self, meeting: &mut Meeting) -> Result<(bool, String), Failure> {
         let receiving = self.qp.recv(meeting.station.pd.allocate(64)?)?;
-        meeting.control.tell(&Answer::Ready)?;
+        meeting.control.tell(&PeerAnswer::Ready)?;
         let received = finish(receiving, &meeting.control)?;
         let reply = meeting.station.pd.register(known::REPLY)?;
         finish(self.qp.send(reply)?, &meeting.control)?;
@@ -106,7 +106,7 @@ impl Bob {
 
     fn receive_immediate(&self, meeting: &mut Meeting) -> Result<(bool, String), Failure> {
         let receiving = self.qp.recv(meeting.station.pd.allocate(8)?)?;
-        meeting.control.tell(&Answer::Ready)?;
+        meeting.control.tell(&PeerAnswer::Ready)?;
         let received = finish(receiving, &meeting.control)?;
         let right = received.immediate() == Some(known::IMMEDIATE) && received.bytes() == known::SHORT;
         let number = received.immediate().unwrap_or_default();
@@ -121,7 +121,7 @@ impl Bob {
         for buffer in pd.allocate(known::TRIES * (GRH_LENGTH + known::DATAGRAM))?.chunks(GRH_LENGTH + known::DATAGRAM) {
             waiting.push_back(self.datagram.recv(buffer)?);
         }
-        meeting.control.tell(&Answer::Ready)?;
+        meeting.control.tell(&PeerAnswer::Ready)?;
         let expected = known::bytes(Act::Datagram as u64, known::DATAGRAM);
         let mut seen = (false, "no datagram came".to_owned());
         loop {

@@ -7,7 +7,7 @@ use crate::net::Net;
 use std::ops::Range;
 
 /// Messages under way to a partner while its own are awaited.
-const AHEAD: usize = 4;
+const MESSAGES_AHEAD: usize = 4;
 
 /// In step `k` each has the sum over `2^k` members. Those beyond a power of two hand theirs to a neighbour first, and
 /// get the result from it.
@@ -52,12 +52,12 @@ async fn swap<T: Element>(
     combine: impl Fn(&mut [T], &[u8]),
 ) -> Result<(), Error> {
     let places: Vec<Range<usize>> = slots::<T>(net, 0..data.len()).collect();
-    for turn in 0..places.len() + AHEAD {
+    for turn in 0..places.len() + MESSAGES_AHEAD {
         if let Some(place) = places.get(turn) {
             net.room(partner).await?;
             net.send(net.header(partner, step, place.start), &data[place.clone()])?;
         }
-        if let Some(place) = turn.checked_sub(AHEAD).and_then(|turn| places.get(turn)) {
+        if let Some(place) = turn.checked_sub(MESSAGES_AHEAD).and_then(|turn| places.get(turn)) {
             let part = net.part(partner).await?;
             expect::<T>(net, &part, step, place)?;
             combine(&mut data[place.clone()], part.payload());

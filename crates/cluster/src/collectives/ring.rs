@@ -15,10 +15,10 @@ use std::ops::Range;
 /// How many messages of each member are under way on a lane: the next one begins when one has ended. If a member sent
 /// all of its own at once, the buffers of a call would not fit the processor's cache. 16 MiB between four members on
 /// two processors: without a limit 1.00 of Open MPI's time, 16 0.86, 8 0.91, 4 0.84, 2 0.88.
-const WINDOW: usize = 4;
+const MESSAGES_PER_LANE: usize = 4;
 
 /// A message of the lane that goes the other way.
-const BACKWARDS: u32 = 1 << 31;
+const BACKWARDS_BIT: u32 = 1 << 31;
 
 /// What is read and written: the same place, or two.
 enum Data<'a, T> {
@@ -74,7 +74,7 @@ impl Lane {
         let place = cycle.iter().position(|rank| *rank == net.rank).unwrap_or(0);
         let (next, previous) = (cycle[(place + 1) % size], cycle[(place + size - 1) % size]);
         let own = Vec::new();
-        let (window, left, last) = (WINDOW, 0, 0);
+        let (window, left, last) = (MESSAGES_PER_LANE, 0, 0);
         let mut lane = Lane { next, previous, place, size, flag, pieces, steps, own, window, left, last };
         let messages = |range: Range<usize>| super::slots::<T>(net, range).filter(|place| !place.is_empty());
         lane.own = messages(lane.piece(lane.place, lane.steps.start)).rev().collect();
@@ -111,7 +111,7 @@ pub(super) async fn all_reduce<T: Element>(net: &mut Net, data: &mut [T], op: Op
     if matches!(net.topology, Topology::BidirectionalRing) && size > 2 {
         let backwards: Vec<u32> = cycle.iter().rev().copied().collect();
         lanes.push(Lane::new::<T>(net, &cycle, 0, cut(0..count / 2), steps.clone()));
-        lanes.push(Lane::new::<T>(net, &backwards, BACKWARDS, cut(count / 2..count), steps));
+        lanes.push(Lane::new::<T>(net, &backwards, BACKWARDS_BIT, cut(count / 2..count), steps));
     } else {
         lanes.push(Lane::new::<T>(net, &cycle, 0, cut(0..count), steps));
     }
@@ -188,8 +188,8 @@ fn arrived<T: Element>(
     mut part: Message,
 ) -> Result<(), Error> {
     let Header { origin, step, offset, .. } = part.header;
-    let flag = step & BACKWARDS;
-    let step = step & !BACKWARDS;
+    let flag = step & BACKWARDS_BIT;
+    let step = step & !BACKWARDS_BIT;
     let fits = |lane: &&mut Lane| lane.flag == flag && lane.previous == origin && lane.steps.contains(&step);
     let found = lanes.iter_mut().find(fits).filter(|lane| lane.left > 0);
     let elements = part.payload().len() / T::SIZE;

@@ -6,8 +6,8 @@ use crate::error::Error;
 use crate::net::Net;
 use crate::topology::Tree;
 
-const UP: u32 = 0;
-const DOWN: u32 = 1;
+const TAG_UP: u32 = 0;
+const TAG_DOWN: u32 = 1;
 
 /// All get what the root has.
 pub(super) async fn broadcast<T: Element>(net: &mut Net, tree: &Tree, data: &mut [T]) -> Result<(), Error> {
@@ -21,19 +21,19 @@ pub(super) async fn reduce<T: Element>(net: &mut Net, tree: &Tree, data: &mut [T
     for place in slots::<T>(net, 0..data.len()) {
         for &child in &children {
             let part = net.part(child).await?;
-            expect::<T>(net, &part, UP, &place)?;
+            expect::<T>(net, &part, TAG_UP, &place)?;
             T::fold(op, &mut data[place.clone()], part.payload(), true);
             net.give_back(part.buffer);
         }
         match parent {
             Some(parent) => {
                 net.room(parent).await?;
-                net.send(net.header(parent, UP, place.start), &data[place])?;
+                net.send(net.header(parent, TAG_UP, place.start), &data[place])?;
             }
             None => {
                 for &child in &children {
                     net.room(child).await?;
-                    net.send(net.header(child, DOWN, place.start), &data[place.clone()])?;
+                    net.send(net.header(child, TAG_DOWN, place.start), &data[place.clone()])?;
                 }
             }
         }
@@ -46,13 +46,13 @@ async fn down<T: Element>(net: &mut Net, parent: Option<u32>, children: &[u32], 
         let mut arrived = None;
         if let Some(parent) = parent {
             let part = net.part(parent).await?;
-            expect::<T>(net, &part, DOWN, &place)?;
+            expect::<T>(net, &part, TAG_DOWN, &place)?;
             T::take(part.payload(), &mut data[place.clone()]);
             arrived = Some(part);
         }
         for &child in children {
             net.room(child).await?;
-            let header = net.header(child, DOWN, place.start);
+            let header = net.header(child, TAG_DOWN, place.start);
             match arrived.take() {
                 Some(part) => net.pass_on(header, part)?,
                 None => net.send(header, &data[place.clone()])?,

@@ -1,12 +1,12 @@
 //! Member 0's part of a meeting.
 
-use super::talk::{ADDRESSES, Prepared, Receiving, Talk, Word};
-use super::{CHALLENGE, connect, welcome};
-use crate::builder::{Builder, Place};
-use crate::call::VERSION;
+use super::talk::{ADDRESSES_PER_MESSAGE, Prepared, Receiving, Talk, Word};
+use super::{CHALLENGE_MARK, connect, welcome};
+use crate::builder::{Builder, MeetingPlace};
+use crate::call::MESSAGE_VERSION;
 use crate::error::Error;
 use crate::net::{Introduction, Net, Parts, Purpose};
-use crate::secret::{Secret, TAG};
+use crate::secret::{Secret, TAG_BYTES};
 use crate::verdict;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
@@ -17,13 +17,13 @@ use ubiverbs::cm::{Connection, Listener, Pending, Request};
 use ubiverbs::{ProtectionDomain, Reliable};
 
 /// Requests that member 0 has not looked at.
-const BACKLOG: u32 = 1024;
+const REQUEST_BACKLOG: u32 = 1024;
 
 /// A process that came.
 struct Guest {
     rank: Option<u32>,
     /// The proof that it showed.
-    shown: [u8; TAG],
+    shown: [u8; TAG_BYTES],
     /// Where it listens.
     address: SocketAddr,
     state: Arriving,
@@ -31,12 +31,12 @@ struct Guest {
 
 enum Arriving {
     Comes(Pending<Connection>, Option<Receiving>),
-    Came(Talk),
+    Connected(Talk),
 }
 
-pub(super) async fn meet(builder: Builder, secret: Secret, place: &Place) -> Result<Net, Error> {
+pub(super) async fn meet(builder: Builder, secret: Secret, place: &MeetingPlace) -> Result<Net, Error> {
     let door = Door { secret, challenge: challenge() };
-    let listener = Listener::<Reliable>::bind_with(place.meeting_point(), BACKLOG, &[])?;
+    let listener = Listener::<Reliable>::bind_with(place.meeting_point(), REQUEST_BACKLOG, &[])?;
     let pd = listener.context()?.alloc_pd()?;
     let mut guests = Vec::new();
     let came = ubiverbs::timeout(builder.limit, gather(&builder, &door, &listener, &pd, &mut guests)).await.ok();
@@ -50,26 +50,26 @@ pub(super) async fn meet(builder: Builder, secret: Secret, place: &Place) -> Res
     let outcome = match came {
         Ok(()) => introduce(builder, secret, listener, pd, &mut guests).await,
         Err(error) => {
-            let _ = ubiverbs::timeout(LINGERS, turn_away(&builder, &door, &listener, &mut guests, &error)).await;
+            let _ = ubiverbs::timeout(LINGER_TIME, turn_away(&builder, &door, &listener, &mut guests, &error)).await;
             Err(error)
         }
     };
     let word = outcome.as_ref().map_or_else(|error| Word::Failure(error.clone()), |_| Word::Go);
     for guest in &mut guests {
-        if let Arriving::Came(talk) = &mut guest.state {
+        if let Arriving::Connected(talk) = &mut guest.state {
             // A member that has gone does not hear it; the others shall.
-            let _ = ubiverbs::timeout(crate::net::TICK * 20, talk.say(&word, 0)).await;
+            let _ = ubiverbs::timeout(crate::net::TICK_INTERVAL * 20, talk.say(&word, 0)).await;
         }
     }
     outcome
 }
 
 fn arrived(guests: &[Guest]) -> impl Iterator<Item = &Guest> {
-    guests.iter().filter(|guest| matches!(guest.state, Arriving::Came(_)))
+    guests.iter().filter(|guest| matches!(guest.state, Arriving::Connected(_)))
 }
 
 /// How long member 0 tells those who come that it is over.
-const LINGERS: Duration = Duration::from_secs(1);
+const LINGER_TIME: Duration = Duration::from_secs(1);
 
 /// The meeting is over: lets in those whom it had begun to let in, to tell them, and tells members that still come.
 /// Done when all have come.
@@ -110,7 +110,7 @@ fn poll_guests(guests: &mut Vec<Guest>, context: &mut Context<'_>) {
         match Pin::new(attempt).poll(context) {
             Poll::Ready(Ok(connection)) => {
                 let Some(receiving) = receiving.take() else { continue };
-                guest.state = Arriving::Came(Talk::new(connection, receiving));
+                guest.state = Arriving::Connected(Talk::new(connection, receiving));
             }
             // It may come again.
             Poll::Ready(Err(_)) => gone.push(place),
@@ -162,13 +162,13 @@ impl Door {
         };
         let Some(asked) = Introduction::decode(request.private_data()) else {
             let theirs = Introduction::version(request.private_data())?;
-            return turn_down(request, 0, format!("it speaks version {theirs}, and rank 0 version {VERSION}"));
+            return turn_down(request, 0, format!("it speaks version {theirs}, and rank 0 version {MESSAGE_VERSION}"));
         };
         if asked.purpose != Purpose::Meet {
             return None;
         }
         if asked.challenge != self.challenge {
-            let _ = request.reject(&[CHALLENGE, &self.challenge.to_le_bytes()].concat());
+            let _ = request.reject(&[CHALLENGE_MARK, &self.challenge.to_le_bytes()].concat());
             return None;
         }
         if !asked.is_of(&self.secret) {
@@ -246,12 +246,12 @@ async fn introduce(
     }
     let session = Secret::number();
     let mut roster = Vec::new();
-    for (from, addresses) in (0..).step_by(ADDRESSES).zip(addresses.chunks(ADDRESSES)) {
+    for (from, addresses) in (0..).step_by(ADDRESSES_PER_MESSAGE).zip(addresses.chunks(ADDRESSES_PER_MESSAGE)) {
         let word = Word::Roster { from, addresses: addresses.to_vec() };
         roster.push(pd.register(word.encode(0))?.freeze());
     }
     for guest in guests.iter_mut() {
-        let (Arriving::Came(talk), Some(rank)) = (&mut guest.state, guest.rank) else { continue };
+        let (Arriving::Connected(talk), Some(rank)) = (&mut guest.state, guest.rank) else { continue };
         let died = |error: Error| Error::Died { rank, why: error.to_string() };
         let proof = welcome(&secret, &guest.shown, rank, &session);
         talk.say(&Word::Welcome { rank, session, proof }, 0).await.map_err(died)?;
@@ -289,7 +289,7 @@ async fn introduce(
 
 /// Whether a member has said that it is connected. It may also say why it is not, or die: then no other needs to wait.
 fn poll_ready(guest: &mut Guest, size: u32, context: &mut Context<'_>) -> Result<bool, Error> {
-    let (Arriving::Came(talk), Some(rank)) = (&mut guest.state, guest.rank) else { return Ok(true) };
+    let (Arriving::Connected(talk), Some(rank)) = (&mut guest.state, guest.rank) else { return Ok(true) };
     match pin!(talk.hear(rank, size)).poll(context) {
         Poll::Ready(Ok(Word::Ready)) => Ok(true),
         Poll::Ready(Ok(Word::Failure(error)) | Err(error)) => Err(error),

@@ -1,11 +1,11 @@
 //! Another member's part of a meeting.
 
 use super::talk::{Prepared, Talk, Word};
-use super::{CHALLENGE, connect, welcome};
-use crate::builder::{Builder, Place};
+use super::{CHALLENGE_MARK, connect, welcome};
+use crate::builder::{Builder, MeetingPlace};
 use crate::error::Error;
-use crate::net::{Introduction, Net, Parts, Purpose, TICK};
-use crate::secret::{Secret, TAG};
+use crate::net::{Introduction, Net, Parts, Purpose, TICK_INTERVAL};
+use crate::secret::{Secret, TAG_BYTES};
 use crate::verdict;
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
@@ -16,15 +16,15 @@ use ubiverbs::cm::{self, ConnectError, Listener};
 use ubiverbs::{ProtectionDomain, Reliable};
 
 /// How much longer than member 0 the others wait for its word.
-const LONGER: Duration = Duration::from_secs(2);
+const EXTRA_WAIT: Duration = Duration::from_secs(2);
 
-pub(super) async fn meet(builder: Builder, secret: Secret, place: &Place) -> Result<Net, Error> {
+pub(super) async fn meet(builder: Builder, secret: Secret, place: &MeetingPlace) -> Result<Net, Error> {
     let (limit, size) = (builder.limit, builder.size);
     let late = || Error::Missing { ranks: vec![0], limit };
-    let arriving = ubiverbs::timeout(limit.saturating_add(LONGER), arrive(&builder, secret, place)).await.ok();
+    let arriving = ubiverbs::timeout(limit.saturating_add(EXTRA_WAIT), arrive(&builder, secret, place)).await.ok();
     let (mut talk, shown, listener, pd) = arriving.ok_or_else(late)??;
     let told = ubiverbs::timeout(
-        limit.saturating_add(LONGER),
+        limit.saturating_add(EXTRA_WAIT),
         told(&mut talk, size, |rank, session| welcome(&secret, &shown, rank, session)),
     )
     .await
@@ -39,7 +39,7 @@ pub(super) async fn meet(builder: Builder, secret: Secret, place: &Place) -> Res
             // The others shall know why it goes, if member 0 does not know that itself.
             if let Error::Nonsense { .. } = error {
                 let rank = place.rank().unwrap_or(size - 1);
-                let _ = ubiverbs::timeout(LONGER, talk.say(&Word::Failure(error.clone()), rank)).await;
+                let _ = ubiverbs::timeout(EXTRA_WAIT, talk.say(&Word::Failure(error.clone()), rank)).await;
             }
             return Err(error);
         }
@@ -64,8 +64,8 @@ pub(super) async fn meet(builder: Builder, secret: Secret, place: &Place) -> Res
     };
     let word = connected.as_ref().map_or_else(|error| Word::Failure(error.clone()), |_| Word::Ready);
     // If member 0 has gone, what follows says so.
-    let _ = ubiverbs::timeout(LONGER, talk.say(&word, rank)).await;
-    let error = match ubiverbs::timeout(limit.saturating_add(LONGER), talk.hear(0, size)).await.ok() {
+    let _ = ubiverbs::timeout(EXTRA_WAIT, talk.say(&word, rank)).await;
+    let error = match ubiverbs::timeout(limit.saturating_add(EXTRA_WAIT), talk.hear(0, size)).await.ok() {
         Some(Ok(Word::Go)) => return connected,
         Some(Ok(Word::Failure(error))) => error,
         Some(Ok(_)) => Error::nonsense(0, "a word that is not its turn"),
@@ -80,10 +80,10 @@ pub(super) async fn meet(builder: Builder, secret: Secret, place: &Place) -> Res
 }
 
 /// A conversation with member 0, the proof that was shown for it, and where this member listens.
-type Arrived = (Talk, [u8; TAG], Listener<Reliable>, ProtectionDomain);
+type Arrived = (Talk, [u8; TAG_BYTES], Listener<Reliable>, ProtectionDomain);
 
 /// Comes to member 0, as soon as that is there.
-async fn arrive(builder: &Builder, secret: Secret, place: &Place) -> Result<Arrived, Error> {
+async fn arrive(builder: &Builder, secret: Secret, place: &MeetingPlace) -> Result<Arrived, Error> {
     let at = place.meeting_point();
     let mut listening = None;
     let mut challenge = 0;
@@ -91,8 +91,8 @@ async fn arrive(builder: &Builder, secret: Secret, place: &Place) -> Result<Arri
         let route = cm::resolve(at).await?;
         if listening.is_none() {
             let own = match place {
-                Place::List { addresses, rank } => addresses[*rank as usize],
-                Place::Rendezvous { .. } => SocketAddr::new(route.local_addr().ip(), 0),
+                MeetingPlace::List { addresses, rank } => addresses[*rank as usize],
+                MeetingPlace::Rendezvous { .. } => SocketAddr::new(route.local_addr().ip(), 0),
             };
             let listener = Listener::<Reliable>::bind_with(own, 1024, &[])?;
             let pd = route.context()?.alloc_pd()?;
@@ -101,7 +101,7 @@ async fn arrive(builder: &Builder, secret: Secret, place: &Place) -> Result<Arri
         let Some((listener, pd)) = &listening else { continue };
         let introduction = Introduction {
             purpose: Purpose::Meet,
-            tag: [0; TAG],
+            tag: [0; TAG_BYTES],
             from: place.rank(),
             to: 0,
             size: builder.size,
@@ -122,7 +122,7 @@ async fn arrive(builder: &Builder, secret: Secret, place: &Place) -> Result<Arri
                 if let Some(error) = verdict::decode(&private_data, builder.size) {
                     return Err(error);
                 }
-                let number = private_data.strip_prefix(CHALLENGE).and_then(|rest| rest.first_chunk());
+                let number = private_data.strip_prefix(CHALLENGE_MARK).and_then(|rest| rest.first_chunk());
                 let new = number.map(|number| u64::from_le_bytes(*number)).filter(|new| *new != challenge);
                 if let Some(new) = new {
                     challenge = new;
@@ -134,7 +134,7 @@ async fn arrive(builder: &Builder, secret: Secret, place: &Place) -> Result<Arri
             )) => {}
             Err(error) => return Err(error.into()),
         }
-        ubiverbs::sleep(TICK).await;
+        ubiverbs::sleep(TICK_INTERVAL).await;
     }
 }
 
@@ -142,8 +142,8 @@ async fn arrive(builder: &Builder, secret: Secret, place: &Place) -> Result<Arri
 async fn told(
     talk: &mut Talk,
     size: u32,
-    expected: impl Fn(u32, &[u8; TAG]) -> [u8; TAG],
-) -> Result<(u32, [u8; TAG], Vec<SocketAddr>), Error> {
+    expected: impl Fn(u32, &[u8; TAG_BYTES]) -> [u8; TAG_BYTES],
+) -> Result<(u32, [u8; TAG_BYTES], Vec<SocketAddr>), Error> {
     let mut welcome = None;
     let mut addresses = Vec::new();
     loop {

@@ -1,28 +1,28 @@
 //! What is said at a meeting: short messages over a connection of its own.
 
 use crate::error::Error;
-use crate::secret::TAG;
+use crate::secret::TAG_BYTES;
 use crate::topology::MAX_MEMBERS;
-use crate::verdict::{self, ADDRESS};
+use crate::verdict::{self, ADDRESS_BYTES};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use ubiverbs::cm::Connection;
 use ubiverbs::{Operation, PreparedQueuePair, ProtectionDomain, Received, Registered, Reliable};
 
 /// The longest message.
-const LONGEST: usize = 4096;
+const MAX_MESSAGE_BYTES: usize = 4096;
 
 /// Addresses in one message.
-pub(super) const ADDRESSES: usize = (LONGEST - 8) / ADDRESS;
+pub(super) const ADDRESSES_PER_MESSAGE: usize = (MAX_MESSAGE_BYTES - 8) / ADDRESS_BYTES;
 
 /// Receives of a side.
-const RECEIVES: u32 = 4;
+const POSTED_RECEIVES: u32 = 4;
 
 /// What is said.
 #[derive(Debug)]
 pub(crate) enum Word {
     /// Your rank, the number of the session, and the proof that I am of the group.
-    Welcome { rank: u32, session: [u8; TAG], proof: [u8; TAG] },
+    Welcome { rank: u32, session: [u8; TAG_BYTES], proof: [u8; TAG_BYTES] },
     /// Where members are, from this rank on.
     Roster { from: u32, addresses: Vec<SocketAddr> },
     /// All my connections stand.
@@ -73,7 +73,7 @@ impl Word {
             2 => {
                 let count = u16::from_le_bytes([head[2], head[3]]);
                 let from = word(rest).filter(|from| *from <= MAX_MEMBERS)?;
-                let (places, _) = rest.get(4..)?.as_chunks::<ADDRESS>();
+                let (places, _) = rest.get(4..)?.as_chunks::<ADDRESS_BYTES>();
                 let places = places.get(..usize::from(count))?;
                 if from as usize + places.len() > size as usize || places.is_empty() {
                     return None;
@@ -104,10 +104,10 @@ pub(super) struct Prepared {
 impl Prepared {
     pub fn new(pd: &ProtectionDomain) -> Result<Prepared, Error> {
         let cq = pd.context().completion_queue(32).create()?;
-        let builder = pd.queue_pair::<Reliable>(&cq).max_sends(16).max_receives(RECEIVES).max_pieces(1);
+        let builder = pd.queue_pair::<Reliable>(&cq).max_sends(16).max_receives(POSTED_RECEIVES).max_pieces(1);
         let queue_pair = builder.prepare()?;
         let mut receiving = VecDeque::new();
-        for buffer in pd.allocate(LONGEST * RECEIVES as usize)?.chunks(LONGEST) {
+        for buffer in pd.allocate(MAX_MESSAGE_BYTES * POSTED_RECEIVES as usize)?.chunks(MAX_MESSAGE_BYTES) {
             receiving.push_back(queue_pair.recv(buffer)?);
         }
         Ok(Prepared { queue_pair, receiving })
@@ -164,7 +164,7 @@ mod tests {
     fn words_come_back_and_nonsense_does_not() {
         let addresses: Vec<SocketAddr> = (0..5).map(|n| SocketAddr::from(([10, 0, 0, n], 7000))).collect();
         let words = [
-            Word::Welcome { rank: 3, session: [9; TAG], proof: [8; TAG] },
+            Word::Welcome { rank: 3, session: [9; TAG_BYTES], proof: [8; TAG_BYTES] },
             Word::Roster { from: 2, addresses },
             Word::Ready,
             Word::Go,
@@ -172,7 +172,7 @@ mod tests {
         ];
         for word in words {
             let bytes = word.encode(0);
-            assert!(bytes.len() <= LONGEST);
+            assert!(bytes.len() <= MAX_MESSAGE_BYTES);
             assert_eq!(format!("{:?}", Word::decode(&bytes, 7).unwrap()), format!("{word:?}"));
             for shorter in 0..bytes.len() {
                 let _ = Word::decode(&bytes[..shorter], 7);
@@ -180,7 +180,10 @@ mod tests {
         }
         let beyond = Word::Roster { from: 2, addresses: vec![SocketAddr::from(([10, 0, 0, 1], 1)); 5] }.encode(0);
         assert!(Word::decode(&beyond, 6).is_none(), "more members than there are");
-        assert!(Word::decode(&Word::Welcome { rank: 9, session: [0; TAG], proof: [0; TAG] }.encode(0), 9).is_none());
+        assert!(
+            Word::decode(&Word::Welcome { rank: 9, session: [0; TAG_BYTES], proof: [0; TAG_BYTES] }.encode(0), 9)
+                .is_none()
+        );
         assert!(Word::decode(&[9, 9, 9, 9, 9], 9).is_none());
     }
 }

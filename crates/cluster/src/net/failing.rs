@@ -12,7 +12,7 @@ use std::time::Duration;
 use ubiverbs::{Key, RemoteSlice};
 
 /// Ticks that a member listens to others before it says who takes no part.
-const LISTENS: u32 = 4;
+const LISTEN_TICKS: u32 = 4;
 
 /// Ticks after which a neighbour that sent nothing is asked whether it lives.
 const ASKS_AFTER: u32 = 10;
@@ -21,10 +21,10 @@ const ASKS_AFTER: u32 = 10;
 const LAST_WORDS: u32 = 6;
 
 /// Ticks at most that a member stays until its neighbours have heard of a failure.
-const STAYS: u32 = 20;
+const MAX_STAY_TICKS: u32 = 20;
 
 impl Net {
-    /// The group has failed: everybody is told. Answers what failed first.
+    /// The group has failed: everybody is told. Returns what failed first.
     pub fn fail(&mut self, error: Error) -> Error {
         if let Some(failure) = &self.failure {
             return failure.clone();
@@ -43,7 +43,7 @@ impl Net {
             self.ask_for_answer(rank);
         }
         let is_dead = |rank| matches!(failure, Error::Died { rank: dead, .. } if dead == rank);
-        let until = self.quiet.saturating_add(STAYS);
+        let until = self.quiet.saturating_add(MAX_STAY_TICKS);
         while self.quiet < until && (0..self.size).any(|rank| self.may_hear(rank) && !is_dead(rank)) {
             // Where the NIC does not work, nobody hears anything. Whatever else goes wrong follows from the failure.
             if let Err(Error::Verbs(_)) = self.progress().await {
@@ -106,7 +106,7 @@ impl Net {
             return self.say_wait(whom);
         }
         if let Some(said) = self.said
-            && self.quiet >= said + LISTENS
+            && self.quiet >= said + LISTEN_TICKS
         {
             return Err(self.blame());
         }
@@ -173,5 +173,5 @@ impl Net {
 
 /// A time in ticks, one at least.
 pub(crate) fn ticks(time: Duration) -> u32 {
-    u32::try_from(time.as_millis() / super::TICK.as_millis()).unwrap_or(u32::MAX).max(1)
+    u32::try_from(time.as_millis() / super::TICK_INTERVAL.as_millis()).unwrap_or(u32::MAX).max(1)
 }

@@ -1,9 +1,9 @@
 //! Connections with other members: asked for, accepted, ended.
 
 use super::{Net, State, sending};
-use crate::call::VERSION;
+use crate::call::MESSAGE_VERSION;
 use crate::error::Error;
-use crate::secret::{Secret, TAG};
+use crate::secret::{Secret, TAG_BYTES};
 use crate::settings::SPARE_RECEIVES;
 use std::task::{Context, Poll};
 use ubiverbs::cm::{self, ConnectError, Request};
@@ -14,7 +14,7 @@ use ubiverbs::{CloseReason, PreparedQueuePair, Reliable};
 pub(crate) struct Introduction {
     pub purpose: Purpose,
     /// Shows that it is of the group: see [`Introduction::sign`].
-    pub tag: [u8; TAG],
+    pub tag: [u8; TAG_BYTES],
     pub from: Option<u32>,
     pub to: u32,
     pub size: u32,
@@ -42,7 +42,7 @@ impl Introduction {
     pub fn encode(&self) -> [u8; Introduction::LENGTH] {
         let mut bytes = [0; Introduction::LENGTH];
         bytes[..4].copy_from_slice(&MAGIC);
-        bytes[4] = VERSION;
+        bytes[4] = MESSAGE_VERSION;
         bytes[5] = self.purpose as u8;
         bytes[6..8].copy_from_slice(&self.port.to_le_bytes());
         bytes[8..24].copy_from_slice(&self.tag);
@@ -63,7 +63,7 @@ impl Introduction {
     pub fn decode(bytes: &[u8]) -> Option<Introduction> {
         let bytes: &[u8; Introduction::LENGTH] = bytes.first_chunk()?;
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        if bytes[..4] != MAGIC || bytes[4] != VERSION {
+        if bytes[..4] != MAGIC || bytes[4] != MESSAGE_VERSION {
             return None;
         }
         let purpose = match bytes[5] {
@@ -72,7 +72,7 @@ impl Introduction {
             _ => return None,
         };
         let from = Some(word(24)).filter(|from| *from != u32::MAX);
-        let mut tag = [0; TAG];
+        let mut tag = [0; TAG_BYTES];
         tag.copy_from_slice(&bytes[8..24]);
         let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
         let port = u16::from_le_bytes([bytes[6], bytes[7]]);
@@ -83,12 +83,12 @@ impl Introduction {
     /// This introduction with the proof that its sender knows the secret: the group's when members meet, afterwards the
     /// session's.
     pub fn sign(self, secret: &Secret) -> Introduction {
-        let unsigned = Introduction { tag: [0; TAG], ..self };
+        let unsigned = Introduction { tag: [0; TAG_BYTES], ..self };
         Introduction { tag: secret.tag(&[&unsigned.encode()]), ..self }
     }
 
     pub fn is_of(&self, secret: &Secret) -> bool {
-        secret.proves(&[&Introduction { tag: [0; TAG], ..*self }.encode()], &self.tag)
+        secret.proves(&[&Introduction { tag: [0; TAG_BYTES], ..*self }.encode()], &self.tag)
     }
 }
 
@@ -134,8 +134,8 @@ impl Net {
 
     /// A queue pair for a member, with its receives.
     fn prepared(&mut self, rank: u32) -> Result<PreparedQueuePair<Reliable>, Error> {
-        let builder = self.pd.queue_pair::<Reliable>(&self.cq).max_sends(sending::SENDS).max_pieces(1);
-        let builder = builder.max_inline(sending::INLINE as u32);
+        let builder = self.pd.queue_pair::<Reliable>(&self.cq).max_sends(sending::SEND_QUEUE_DEPTH).max_pieces(1);
+        let builder = builder.max_inline(sending::MAX_INLINE_BYTES as u32);
         if let Some(queue) = &self.shared {
             let prepared = builder.shared_receives(queue).prepare()?;
             self.by_number.insert(prepared.qpn(), rank);
@@ -154,7 +154,7 @@ impl Net {
         let prepared = self.prepared(rank)?;
         let introduction = Introduction {
             purpose: Purpose::Link,
-            tag: [0; TAG],
+            tag: [0; TAG_BYTES],
             from: Some(self.rank),
             to: rank,
             size: self.size,
@@ -281,7 +281,7 @@ mod tests {
     fn introductions_come_back_and_strangers_do_not() {
         let one = Introduction {
             purpose: Purpose::Link,
-            tag: [7; TAG],
+            tag: [7; TAG_BYTES],
             from: Some(3),
             to: 4,
             size: 5,
@@ -307,7 +307,7 @@ mod tests {
         let secret = Secret::new("ours");
         let one = Introduction {
             purpose: Purpose::Link,
-            tag: [0; TAG],
+            tag: [0; TAG_BYTES],
             from: Some(1),
             to: 0,
             size: 2,

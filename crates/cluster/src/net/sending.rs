@@ -8,14 +8,14 @@ use ubiverbs::Part;
 use ubiverbs::cm::Connection;
 
 /// What goes inline, header included.
-pub(super) const INLINE: usize = 256;
+pub(super) const MAX_INLINE_BYTES: usize = 256;
 
 /// Room of a send queue. Parts of calls leave some of it to what needs no credits.
-pub(super) const SENDS: u32 = 64;
+pub(super) const SEND_QUEUE_DEPTH: u32 = 64;
 const SENDS_OF_PARTS: u32 = 48;
 
 /// One in so many short messages is told of when it is done.
-const TOLD: u32 = 16;
+const SIGNAL_INTERVAL: u32 = 16;
 
 impl Net {
     pub fn header(&self, to: u32, step: u32, offset: usize) -> Header {
@@ -35,8 +35,8 @@ impl Net {
     /// Sends elements, at most as many as fit a message.
     pub fn send<T: Element>(&mut self, header: Header, data: &[T]) -> Result<(), Error> {
         let length = Header::LENGTH + data.len() * T::SIZE;
-        if length <= INLINE {
-            let mut bytes = [0; INLINE];
+        if length <= MAX_INLINE_BYTES {
+            let mut bytes = [0; MAX_INLINE_BYTES];
             if let Some(place) = bytes.first_chunk_mut() {
                 header.encode(place);
             }
@@ -126,11 +126,11 @@ impl Net {
 
     /// Tells one of them.
     pub(super) fn tell(&mut self, rank: u32, header: Header, payload: &[u8]) {
-        let mut bytes = [0; INLINE];
+        let mut bytes = [0; MAX_INLINE_BYTES];
         if let Some(place) = bytes.first_chunk_mut() {
             header.encode(place);
         }
-        let length = Header::LENGTH + payload.len().min(INLINE - Header::LENGTH);
+        let length = Header::LENGTH + payload.len().min(MAX_INLINE_BYTES - Header::LENGTH);
         bytes[Header::LENGTH..length].copy_from_slice(&payload[..length - Header::LENGTH]);
         // A member that has gone need not hear it.
         let _ = self.peers[rank as usize].post_short(&mut bytes[..length]);
@@ -141,7 +141,7 @@ impl Net {
         let peer = &mut self.peers[rank as usize];
         if peer.posted != peer.completed && matches!(peer.state, State::Up { .. }) {
             // The next to be told of.
-            peer.posted |= TOLD - 1;
+            peer.posted |= SIGNAL_INTERVAL - 1;
             // A connection that has ended says so itself.
             let _ = self.send_credits(rank);
         }
@@ -179,7 +179,7 @@ impl Peer {
     fn post_short(&mut self, bytes: &mut [u8]) -> Result<(), Error> {
         let posted = self.posted.wrapping_add(1);
         let Some(connection) = self.link(bytes) else { return Ok(()) };
-        let done = if posted.is_multiple_of(TOLD) {
+        let done = if posted.is_multiple_of(SIGNAL_INTERVAL) {
             connection.send_inline(bytes).map(|sending| sending.polled(posted.into()))
         } else {
             connection.send_quietly(bytes, posted)

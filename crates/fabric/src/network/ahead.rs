@@ -3,8 +3,8 @@
 
 use super::{Network, plan};
 use crate::endpoint::{Endpoint, Live};
-use crate::graph::END;
-use crate::packets::{NONE, Packet};
+use crate::graph::PATH_END;
+use crate::packets::{NO_PACKET, Packet};
 use link::prefetch;
 use std::collections::VecDeque;
 use std::mem::offset_of;
@@ -28,7 +28,7 @@ impl Network {
                 plan::ARRIVE => {
                     let packet = self.calendar.arriving(number);
                     match self.paths[packet.path as usize] {
-                        END => whole(&self.endpoints[packet.endpoint as usize]),
+                        PATH_END => whole(&self.endpoints[packet.endpoint as usize]),
                         port => {
                             self.ask_for_port(port);
                             whole(&self.ingress[packet.port as usize]);
@@ -51,7 +51,7 @@ impl Network {
                 plan::ARRIVE => {
                     let packet = self.calendar.arriving(number);
                     match self.paths[packet.path as usize] {
-                        END => ask_for_queue_pair(&self.endpoints[packet.endpoint as usize]),
+                        PATH_END => ask_for_queue_pair(&self.endpoints[packet.endpoint as usize]),
                         port => ends(&self.queues[port as usize]),
                     }
                 }
@@ -83,7 +83,7 @@ impl Network {
     #[inline]
     fn line_at(&self, port: u32) -> Option<&VecDeque<u32>> {
         let nic = self.ports[port as usize].nic;
-        (nic != NONE).then(|| &self.nics[nic as usize])
+        (nic != NO_PACKET).then(|| &self.nics[nic as usize])
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::Network;
 use crate::endpoint::{gid_of, qpn_of};
-use crate::packets::{MARKED, Packet as SentPacket};
+use crate::packets::{FLAG_MARKED, Packet as SentPacket};
 use trace::{Direction, Error, Interface, PcapNg};
 use wire::{Ecn, EncodeError, Ethernet, IpHeader, Packet, UdpHeader, source_port};
 
@@ -48,7 +48,7 @@ impl Network {
         let destination = sent.endpoint;
         let there = &self.endpoints[destination as usize];
         let port = source_port(qpn_of(there.peer), qpn_of(destination));
-        let marked = sent.flags & MARKED != 0;
+        let marked = sent.flags & FLAG_MARKED != 0;
         let packet = Packet { headers: sent.headers(), payload: &vec![0; sent.payload() as usize] };
         let Ok(frame) = encode(&packet, there.peer_host, there.host, port, marked) else { return };
         let direction = if inbound { Direction::Inbound } else { Direction::Outbound };

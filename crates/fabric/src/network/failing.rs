@@ -2,9 +2,9 @@
 
 use super::{Network, plan as plans};
 use crate::graph::{Edge, Graph, LinkClass, PortId, reverse};
-use crate::packets::NONE;
+use crate::packets::NO_PACKET;
 use crate::port::{Cable, Ingress, Port, pace};
-use crate::scenario::{Failure, FailureKind, Place};
+use crate::scenario::{Failure, FailureKind, FailurePlace};
 use sim::Rng;
 use std::collections::VecDeque;
 
@@ -66,36 +66,36 @@ pub(super) fn plan(failures: &[Failure], graph: &Graph, rng: &mut Rng) -> Result
 }
 
 /// The cables meant, each as one of its ports.
-fn cables_at(place: &Place, graph: &Graph, rng: &mut Rng) -> Result<Vec<PortId>, String> {
+fn cables_at(place: &FailurePlace, graph: &Graph, rng: &mut Rng) -> Result<Vec<PortId>, String> {
     let cables: Vec<PortId> = match place {
-        Place::Link(one, other) => {
+        FailurePlace::Link(one, other) => {
             let node = |name: &String| graph.node(name).ok_or_else(|| format!("there is no {name} in this network"));
             let (a, b) = (node(one)?, node(other)?);
             graph.between(a, b).collect()
         }
-        Place::RandomLinks(count) => {
+        FailurePlace::RandomLinks(count) => {
             let all = (0..).step_by(2).zip(graph.edges.iter().step_by(2));
             let is_inner = |edge: &Edge| !graph.is_host(edge.from) && !graph.is_host(edge.to);
             let inner: Vec<PortId> = all.clone().filter(|(_, edge)| is_inner(edge)).map(|(port, _)| port).collect();
             let among = if inner.is_empty() { all.map(|(port, _)| port).collect() } else { inner };
             draw(among, *count, "cables", rng)?
         }
-        Place::Host(_) | Place::RandomHosts(_) => {
+        FailurePlace::Host(_) | FailurePlace::RandomHosts(_) => {
             let hosts = hosts_at(place, graph, rng)?;
             (0..).zip(&graph.edges).filter(|(_, edge)| hosts.contains(&edge.from)).map(|(port, _)| port).collect()
         }
     };
-    if let (Place::Link(one, other), true) = (place, cables.is_empty()) {
+    if let (FailurePlace::Link(one, other), true) = (place, cables.is_empty()) {
         return Err(format!("there is no cable between {one} and {other}"));
     }
     Ok(cables)
 }
 
-fn hosts_at(place: &Place, graph: &Graph, rng: &mut Rng) -> Result<Vec<u32>, String> {
+fn hosts_at(place: &FailurePlace, graph: &Graph, rng: &mut Rng) -> Result<Vec<u32>, String> {
     match place {
-        Place::Host(host) if *host < graph.hosts => Ok(vec![*host]),
-        Place::Host(host) => Err(format!("there is no host {host} among {}", graph.hosts)),
-        Place::RandomHosts(count) => draw((0..graph.hosts).collect(), *count, "hosts", rng),
+        FailurePlace::Host(host) if *host < graph.hosts => Ok(vec![*host]),
+        FailurePlace::Host(host) => Err(format!("there is no host {host} among {}", graph.hosts)),
+        FailurePlace::RandomHosts(count) => draw((0..graph.hosts).collect(), *count, "hosts", rng),
         _ => Err("only hosts are slow, not cables".into()),
     }
 }
@@ -136,13 +136,13 @@ impl Network {
             }
             Change::Slow(host, rate) => {
                 let service = self.buffers[host as usize].service;
-                if service == NONE {
+                if service == NO_PACKET {
                     let edge = Edge { from: host, to: host, class: LinkClass::Server, rate, delay: 0 };
                     self.buffers[host as usize].service = self.ports.len() as u32;
                     // Ports come in pairs.
                     self.regions.add_port(host);
                     self.regions.add_port(host);
-                    self.ports.extend([Port::new(&edge, NONE), Port::new(&edge, NONE)]);
+                    self.ports.extend([Port::new(&edge, NO_PACKET), Port::new(&edge, NO_PACKET)]);
                     self.cables.extend([Cable::new(&edge), Cable::new(&edge)]);
                     self.ingress.extend([Ingress::default(); 2]);
                     self.queues.resize(self.ports.len(), VecDeque::new());
@@ -153,7 +153,7 @@ impl Network {
             }
             Change::Healthy(host) => {
                 let service = self.buffers[host as usize].service;
-                if service != NONE {
+                if service != NO_PACKET {
                     // As fast as makes no difference, so that nothing overtakes what waits.
                     self.ports[service as usize].pace = 1;
                 }

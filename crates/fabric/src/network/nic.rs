@@ -1,9 +1,9 @@
 //! What happens in hosts: messages are posted, queue pairs take turns at the port, packets are handed to them.
 
-use super::{KEPT, Network, plan};
+use super::{MAX_IDLE_QUEUE_PAIRS, Network, plan};
 use crate::endpoint::{Endpoint, Pending, endpoint_of, gid_of};
-use crate::packets::{ADDRESS, ECN_CAPABLE, KEY, MARKED, NONE, Packet, URGENT};
-use crate::world::UNLIMITED;
+use crate::packets::{ECN_CAPABLE, FLAG_MARKED, FLAG_URGENT, NO_PACKET, NOBODYS_ADDRESS, NOBODYS_KEY, Packet};
+use crate::world::UNLIMITED_WINDOW;
 use transport::{Completion, Data, Inbound, Operation, Queue, Remote, SendFlags, SendRequest, Sge, Status};
 use wire::{Ecn, Headers, Opcode};
 
@@ -20,9 +20,12 @@ impl Network {
         let Endpoint { live: Some(live), .. } = &mut self.endpoints[endpoint as usize] else { return };
         let request = SendRequest {
             wr_id: u64::from(message),
-            operation: Operation::Write { remote: Remote { address: ADDRESS, key: KEY }, immediate: Some(message) },
+            operation: Operation::Write {
+                remote: Remote { address: NOBODYS_ADDRESS, key: NOBODYS_KEY },
+                immediate: Some(message),
+            },
             flags: SendFlags::SIGNALED,
-            data: Data::Gather(&[Sge { address: ADDRESS, length: bytes, key: KEY }]),
+            data: Data::Gather(&[Sge { address: NOBODYS_ADDRESS, length: bytes, key: NOBODYS_KEY }]),
             target: None,
             xrc_srq: None,
         };
@@ -63,7 +66,7 @@ impl Network {
                 payload: &PAYLOAD[..payload as usize],
                 from: gid_of(peer_host),
                 grh: &[0; 40],
-                congestion_marked: packet.flags & MARKED != 0,
+                congestion_marked: packet.flags & FLAG_MARKED != 0,
             };
             if let Some(live) = &mut self.endpoints[endpoint as usize].live {
                 live.qp.handle(now, &inbound, &mut self.world);
@@ -191,9 +194,9 @@ impl Network {
     /// rest; those that are busy again come back to the list when they are done.
     pub(super) fn tidy(&mut self) {
         let now = self.time();
-        while self.live > KEPT || self.idle.len() > 4 * KEPT {
+        while self.live > MAX_IDLE_QUEUE_PAIRS || self.idle.len() > 4 * MAX_IDLE_QUEUE_PAIRS {
             let Some(oldest) = self.idle.pop_front() else { break };
-            if self.live > KEPT
+            if self.live > MAX_IDLE_QUEUE_PAIRS
                 && let Some(live) = self.endpoints[oldest as usize].rest(now)
             {
                 let incidents = live.qp.counters().incidents;
@@ -208,7 +211,7 @@ impl Network {
     /// the next question.
     fn turn(&mut self, endpoint: u32) {
         let window = self.endpoints[endpoint as usize].window;
-        if window == UNLIMITED {
+        if window == UNLIMITED_WINDOW {
             return;
         }
         let now = self.time();
@@ -252,7 +255,7 @@ impl Network {
     /// The next packet of the queue pairs in line at a port: each has one in its turn.
     pub(super) fn next_of_host(&mut self, at: u32) -> Option<Packet> {
         let nic = self.ports[at as usize].nic;
-        if nic == NONE || self.ports[at as usize].paused {
+        if nic == NO_PACKET || self.ports[at as usize].paused {
             return None;
         }
         let now = self.time();
@@ -308,7 +311,7 @@ impl Network {
         self.counts.acknowledgements += u64::from(opcode == Opcode::RcAcknowledge);
         self.counts.notifications += u64::from(opcode == Opcode::Cnp);
         let capable = Ecn::of_sent(opcode) != Ecn::NotCapable;
-        let flags = if opcode == Opcode::Cnp { URGENT } else { u8::from(capable) * ECN_CAPABLE };
+        let flags = if opcode == Opcode::Cnp { FLAG_URGENT } else { u8::from(capable) * ECN_CAPABLE };
         let packet = Packet::new(&headers, payload, self.paths[path as usize], path, flags);
         self.under_way += 1;
         self.most_under_way = self.most_under_way.max(self.under_way);

@@ -1,9 +1,9 @@
 //! What happens to packets between hosts: cables, queues, marks, pauses, drops.
 
 use super::{Network, picos, plan};
-use crate::graph::{END, reverse};
-use crate::packets::{ECN_CAPABLE, MARKED, NONE, OWN, Packet, URGENT};
-use crate::port::PICOS;
+use crate::graph::{PATH_END, reverse};
+use crate::packets::{ECN_CAPABLE, FLAG_MARKED, FLAG_OWN, FLAG_URGENT, NO_PACKET, Packet};
+use crate::port::PICOS_PER_NANO;
 
 /// How far below the mark at which a pause was asked for it is taken back: two of the longest packets.
 const PAUSE_SPAN: u64 = 2 * 4300;
@@ -16,7 +16,7 @@ impl Network {
             return;
         }
         let next = self.paths[packet.path as usize];
-        if next != END {
+        if next != PATH_END {
             return self.enqueue(next, packet);
         }
         if self.has_slow_hosts {
@@ -24,7 +24,7 @@ impl Network {
             let by = packet.port as usize;
             let (from, to) = (self.ports[by].from, self.cables[by].to);
             let service = self.buffers[to as usize].service;
-            if service != NONE && from != to {
+            if service != NO_PACKET && from != to {
                 return self.enqueue(service, packet);
             }
         }
@@ -49,8 +49,8 @@ impl Network {
     pub(super) fn enqueue(&mut self, at: u32, packet: &Packet) {
         let now = self.calendar.now();
         let port = &mut self.ports[at as usize];
-        let urgent = packet.flags & URGENT != 0;
-        if port.down && port.nic == NONE {
+        let urgent = packet.flags & FLAG_URGENT != 0;
+        if port.down && port.nic == NO_PACKET {
             self.counts.dropped_down += 1;
             self.under_way -= 1;
             return;
@@ -68,7 +68,7 @@ impl Network {
             let queue = &mut self.queues[at as usize];
             queue.push_back(*packet);
             if marks && let Some(packet) = queue.back_mut() {
-                packet.flags |= MARKED;
+                packet.flags |= FLAG_MARKED;
             }
         } else {
             self.counts.dropped_full += 1;
@@ -107,12 +107,12 @@ impl Network {
         Some(packet)
     }
 
-    /// Finds room for a packet, and asks for a pause where that is due. Answers whether to mark it.
+    /// Finds room for a packet, and asks for a pause where that is due. Returns whether to mark it.
     fn admit(&mut self, at: u32, packet: &Packet) -> Option<bool> {
         let switch = &self.scenario.switch;
         let port = &mut self.ports[at as usize];
         let bytes = u64::from(packet.wire());
-        let own = packet.flags & OWN != 0;
+        let own = packet.flags & FLAG_OWN != 0;
         let buffer = &mut self.buffers[port.from as usize];
         let free = switch.buffer.saturating_sub(buffer.used);
         if !own {
@@ -128,7 +128,7 @@ impl Network {
         let marks = packet.flags & ECN_CAPABLE != 0
             && !own
             && switch.ecn.is_some_and(|red| red.marks(u64::from(port.waiting), &mut self.rng));
-        self.counts.marked += u64::from(marks && packet.flags & MARKED == 0);
+        self.counts.marked += u64::from(marks && packet.flags & FLAG_MARKED == 0);
         port.waiting += packet.wire();
         port.longest_queue = port.longest_queue.max(port.waiting);
         self.longest_since = self.longest_since.max(u64::from(port.waiting));
@@ -155,7 +155,7 @@ impl Network {
         let port = &mut self.ports[at as usize];
         port.waiting -= packet.wire();
         self.queued -= bytes;
-        if packet.flags & OWN != 0 {
+        if packet.flags & FLAG_OWN != 0 {
             return;
         }
         let buffer = &mut self.buffers[port.from as usize];
@@ -209,7 +209,7 @@ impl Network {
             return self.pump(at);
         }
         port.awaited = true;
-        self.calendar.plan(port.busy_until.div_ceil(PICOS), plan::FREE | u64::from(at));
+        self.calendar.plan(port.busy_until.div_ceil(PICOS_PER_NANO), plan::FREE | u64::from(at));
     }
 
     /// A port is free: the next packet, if there is one.
@@ -228,9 +228,9 @@ impl Network {
         }
         let port = &mut self.ports[at as usize];
         port.awaited = port.urgent > 0
-            || !port.paused && (port.queued > 0 || port.nic != NONE && !self.nics[port.nic as usize].is_empty());
+            || !port.paused && (port.queued > 0 || port.nic != NO_PACKET && !self.nics[port.nic as usize].is_empty());
         if port.awaited {
-            self.calendar.plan(port.busy_until.div_ceil(PICOS), plan::FREE | u64::from(at));
+            self.calendar.plan(port.busy_until.div_ceil(PICOS_PER_NANO), plan::FREE | u64::from(at));
         }
     }
 
@@ -240,16 +240,16 @@ impl Network {
         let port = &mut self.ports[at as usize];
         let now = picos(self.calendar.now());
         // Wake-ups are rounded up to nanoseconds; the cable knows better.
-        let start = if port.busy_until + PICOS > now { port.busy_until } else { now };
+        let start = if port.busy_until + PICOS_PER_NANO > now { port.busy_until } else { now };
         port.busy_until = start + ((u64::from(packet.wire()) * port.pace) >> 10);
         port.sent_bytes += u64::from(packet.wire());
-        let arrives = port.busy_until.div_ceil(PICOS) + u64::from(port.delay);
+        let arrives = port.busy_until.div_ceil(PICOS_PER_NANO) + u64::from(port.delay);
         // The queue of a slow host is no port of any way.
         let on = u32::from((at as usize) < self.topology.graph.edges.len());
         self.calendar.send(self.regions.beyond(at), arrives, packet, |packet| {
             packet.port = at;
             packet.path += on;
-            packet.flags &= !OWN;
+            packet.flags &= !FLAG_OWN;
         });
     }
 

@@ -5,17 +5,17 @@ use crate::statistics::Sample;
 use crate::units::{show_bytes, show_rate, show_span};
 use std::fmt::Write;
 
-const STYLE: &str = "body{font:15px/1.45 system-ui,sans-serif;max-width:960px;margin:2em auto;padding:0 1em;color:#222}\
+const PAGE_STYLE: &str = "body{font:15px/1.45 system-ui,sans-serif;max-width:960px;margin:2em auto;padding:0 1em;color:#222}\
 table{border-collapse:collapse;margin:1em 0}td,th{padding:.25em .8em;text-align:right;border-bottom:1px solid #ddd}\
 td:first-child,th:first-child{text-align:left}svg{width:100%;height:auto;background:#fafafa;border:1px solid #ddd}\
 pre{background:#f5f5f5;padding:.7em;overflow:auto}h2{margin-top:1.6em}\
 @media(prefers-color-scheme:dark){body{background:#181818;color:#ddd}svg{background:#222;border-color:#444}\
 pre{background:#222}td,th{border-color:#444}}";
 
-const WIDTH: f64 = 900.0;
-const HEIGHT: f64 = 220.0;
-const LEFT: f64 = 90.0;
-const BOTTOM: f64 = 30.0;
+const PLOT_WIDTH: f64 = 900.0;
+const PLOT_HEIGHT: f64 = 220.0;
+const LEFT_MARGIN: f64 = 90.0;
+const BOTTOM_MARGIN: f64 = 30.0;
 
 impl Report {
     /// The page.
@@ -31,7 +31,7 @@ impl Report {
         write!(
             out,
             "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{title}</title>\
-             <style>{STYLE}</style></head><body>\n<h1>{}</h1>\n<p>{}</p>\n",
+             <style>{PAGE_STYLE}</style></head><body>\n<h1>{}</h1>\n<p>{}</p>\n",
             escape(self.workload),
             escape(&self.network),
         )?;
@@ -103,12 +103,12 @@ fn plot(out: &mut String, title: &str, points: &[(u64, f64)], show: impl Fn(f64)
     if points.len() < 2 || highest <= 0.0 {
         return writeln!(out, "<p>{title}: none</p>");
     }
-    let x = |at: u64| LEFT + (WIDTH - LEFT - 10.0) * at as f64 / last as f64;
-    let y = |value: f64| HEIGHT - BOTTOM - (HEIGHT - BOTTOM - 25.0) * value / highest;
+    let x = |at: u64| LEFT_MARGIN + (PLOT_WIDTH - LEFT_MARGIN - 10.0) * at as f64 / last as f64;
+    let y = |value: f64| PLOT_HEIGHT - BOTTOM_MARGIN - (PLOT_HEIGHT - BOTTOM_MARGIN - 25.0) * value / highest;
     write!(
         out,
-        "<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-size=\"12\" fill=\"currentColor\">\
-         <text x=\"{LEFT}\" y=\"16\">{title}</text><text x=\"4\" y=\"{:.0}\">{}</text>\
+        "<svg viewBox=\"0 0 {PLOT_WIDTH} {PLOT_HEIGHT}\" font-size=\"12\" fill=\"currentColor\">\
+         <text x=\"{LEFT_MARGIN}\" y=\"16\">{title}</text><text x=\"4\" y=\"{:.0}\">{}</text>\
          <text x=\"4\" y=\"{:.0}\">0</text>",
         y(highest) + 4.0,
         escape(&show(highest)),
@@ -120,17 +120,17 @@ fn plot(out: &mut String, title: &str, points: &[(u64, f64)], show: impl Fn(f64)
             out,
             "<text x=\"{:.0}\" y=\"{:.0}\" text-anchor=\"{}\">{}</text>",
             x(at),
-            HEIGHT - 10.0,
+            PLOT_HEIGHT - 10.0,
             if quarter == 4 { "end" } else { "middle" },
             show_span(at),
         )?;
     }
     write!(
         out,
-        "<path d=\"M{LEFT} {0:.1}H{1:.1}M{LEFT} {2:.1}H{1:.1}\" stroke=\"#999\" stroke-width=\".5\"/>\
+        "<path d=\"M{LEFT_MARGIN} {0:.1}H{1:.1}M{LEFT_MARGIN} {2:.1}H{1:.1}\" stroke=\"#999\" stroke-width=\".5\"/>\
          <polyline fill=\"none\" stroke=\"#2b6cb0\" stroke-width=\"1.5\" points=\"",
         y(0.0),
-        WIDTH - 10.0,
+        PLOT_WIDTH - 10.0,
         y(highest),
     )?;
     for (at, value) in points {

@@ -2,7 +2,7 @@
 //! `2p * p + 1` groups. The shortest way has one global cable: to the router that has one to the other group, over, and
 //! to the router of the host.
 
-use super::{Cables, HOST, affordable, choose};
+use super::{Cables, HOST_LINKS, affordable, choose};
 use crate::graph::{Graph, LinkClass, Node, PortId, reverse};
 
 pub(super) struct Dragonfly {
@@ -33,7 +33,7 @@ impl Dragonfly {
         affordable(u64::from(hosts) + u64::from(groups) * u64::from(routers).pow(2) + u64::from(groups).pow(2))?;
         let first = graph.add_switches(groups * routers);
         for host in 0..hosts {
-            graph.cable(host, first + host / p, HOST, cables.host_rate, cables.delay);
+            graph.cable(host, first + host / p, HOST_LINKS, cables.host_rate, cables.delay);
         }
         let mut local = vec![0; (groups * routers * routers) as usize];
         for group in 0..groups {

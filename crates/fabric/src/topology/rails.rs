@@ -2,7 +2,7 @@
 //! a spine. Inside a server the NICs have a switch of their own, eight times as fast. A NIC that wants another rail of
 //! another server goes through the spines.
 
-use super::{Cables, HOST, UP, affordable, choose};
+use super::{Cables, HOST_LINKS, SWITCH_LINKS, affordable, choose};
 use crate::graph::{Graph, LinkClass, Node, PortId, reverse};
 
 /// How much faster the inside of a server is than a cable.
@@ -34,13 +34,13 @@ impl Rails {
         for host in 0..hosts {
             let (server, rail) = (host / rails, host % rails);
             let leaf = first_leaf + server / per_leaf * rails + rail;
-            graph.cable(host, leaf, HOST, cables.host_rate, cables.delay);
+            graph.cable(host, leaf, HOST_LINKS, cables.host_rate, cables.delay);
             let inside = (LinkClass::Server, LinkClass::Server);
             graph.cable(host, first_server + server, inside, cables.host_rate * SERVER_SPEED, cables.delay / 4);
         }
         for leaf in 0..groups * rails {
             for spine in 0..spines {
-                graph.cable(first_leaf + leaf, first_spine + spine, UP, cables.switch_rate, cables.delay);
+                graph.cable(first_leaf + leaf, first_spine + spine, SWITCH_LINKS, cables.switch_rate, cables.delay);
             }
         }
         Ok(Rails { hosts, rails, per_leaf, groups, spines })

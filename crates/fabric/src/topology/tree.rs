@@ -1,6 +1,6 @@
 //! Fat trees of two and three levels.
 
-use super::{Cables, HOST, UP, affordable, choose};
+use super::{Cables, HOST_LINKS, SWITCH_LINKS, affordable, choose};
 use crate::graph::{Graph, Node, PortId, reverse};
 
 /// Leaves and spines. Cables: first those of the hosts, in order; then of each leaf to all spines.
@@ -19,11 +19,11 @@ impl TwoLevels {
         affordable(u64::from(hosts) + u64::from(leaves) * u64::from(spines))?;
         let (first_leaf, first_spine) = (graph.add_switches(leaves), graph.add_switches(spines));
         for host in 0..hosts {
-            graph.cable(host, first_leaf + host / per_leaf, HOST, cables.host_rate, cables.delay);
+            graph.cable(host, first_leaf + host / per_leaf, HOST_LINKS, cables.host_rate, cables.delay);
         }
         for leaf in 0..leaves {
             for spine in 0..spines {
-                graph.cable(first_leaf + leaf, first_spine + spine, UP, cables.switch_rate, cables.delay);
+                graph.cable(first_leaf + leaf, first_spine + spine, SWITCH_LINKS, cables.switch_rate, cables.delay);
             }
         }
         Ok(TwoLevels { hosts, per_leaf, spines })
@@ -71,18 +71,18 @@ impl ThreeLevels {
         let first_aggregation = graph.add_switches(pods * half);
         let first_core = graph.add_switches(half * half);
         for host in 0..hosts {
-            graph.cable(host, first_edge + host / half, HOST, cables.host_rate, cables.delay);
+            graph.cable(host, first_edge + host / half, HOST_LINKS, cables.host_rate, cables.delay);
         }
         for edge in 0..pods * half {
             for nth in 0..half {
                 let above = first_aggregation + edge / half * half + nth;
-                graph.cable(first_edge + edge, above, UP, cables.switch_rate, cables.delay);
+                graph.cable(first_edge + edge, above, SWITCH_LINKS, cables.switch_rate, cables.delay);
             }
         }
         for aggregation in 0..pods * half {
             for nth in 0..half {
                 let core = first_core + aggregation % half * half + nth;
-                graph.cable(first_aggregation + aggregation, core, UP, cables.switch_rate, cables.delay);
+                graph.cable(first_aggregation + aggregation, core, SWITCH_LINKS, cables.switch_rate, cables.delay);
             }
         }
         Ok(ThreeLevels { hosts, half, edges: pods * half })

@@ -1,7 +1,8 @@
 //! Whole runs: every topology and workload ends, the same seed gives the same bytes, failures are survived or told.
 
 use fabric::{
-    Congestion, Failure, FailureKind, Network, Place, Report, Scenario, Shape, SwitchConfig, TraceMessage, Workload,
+    Congestion, Failure, FailureKind, FailurePlace, Network, Report, Scenario, Shape, SwitchConfig, TraceMessage,
+    Workload,
 };
 
 fn run(scenario: &Scenario) -> Report {
@@ -10,7 +11,7 @@ fn run(scenario: &Scenario) -> Report {
     network.report()
 }
 
-fn failure(kind: FailureKind, place: Place, at: u64, lasts: Option<u64>) -> Vec<Failure> {
+fn failure(kind: FailureKind, place: FailurePlace, at: u64, lasts: Option<u64>) -> Vec<Failure> {
     vec![Failure { kind, place, at, within: 0, lasts }]
 }
 
@@ -54,7 +55,7 @@ fn the_same_seed_gives_the_same_bytes_and_another_seed_another_run() {
         seed,
         shape: Shape::FatTree3 { radix: 4 },
         workload: Workload::Permutation { bytes: 200_000, messages: 2 },
-        failures: failure(FailureKind::Lossy { probability: 0.01 }, Place::RandomLinks(4), 1_000, None),
+        failures: failure(FailureKind::Lossy { probability: 0.01 }, FailurePlace::RandomLinks(4), 1_000, None),
         capture: vec![3],
         ..Scenario::default()
     };
@@ -73,9 +74,9 @@ fn the_same_seed_gives_the_same_bytes_and_another_seed_another_run() {
 #[test]
 fn a_large_network_gives_the_same_bytes_again() {
     let failures = [
-        failure(FailureKind::Flapping { period: 20_000 }, Place::RandomLinks(3), 5_000, Some(60_000)),
-        failure(FailureKind::Lossy { probability: 0.01 }, Place::RandomLinks(9), 0, None),
-        failure(FailureKind::SlowHost { rate: 10_000_000_000 }, Place::RandomHosts(5), 3_333, None),
+        failure(FailureKind::Flapping { period: 20_000 }, FailurePlace::RandomLinks(3), 5_000, Some(60_000)),
+        failure(FailureKind::Lossy { probability: 0.01 }, FailurePlace::RandomLinks(9), 0, None),
+        failure(FailureKind::SlowHost { rate: 10_000_000_000 }, FailurePlace::RandomHosts(5), 3_333, None),
     ];
     for workload in [
         Workload::Permutation { bytes: 100_000, messages: 2 },
@@ -127,7 +128,7 @@ fn flows_go_around_a_cut_cable() {
     let scenario = Scenario {
         shape: Shape::FatTree2 { per_leaf: 4, spines: 4 },
         workload: Workload::Permutation { bytes: 8 << 20, messages: 1 },
-        failures: failure(FailureKind::LinkDown, Place::RandomLinks(4), 100_000, None),
+        failures: failure(FailureKind::LinkDown, FailurePlace::RandomLinks(4), 100_000, None),
         timeout: 8,
         ..Scenario::default()
     };
@@ -140,7 +141,7 @@ fn flows_go_around_a_cut_cable() {
 fn a_host_that_is_cut_off_fails_its_messages_and_no_others() {
     let scenario = Scenario {
         workload: Workload::Permutation { bytes: 8 << 20, messages: 1 },
-        failures: failure(FailureKind::LinkDown, Place::Link("host3".into(), "switch0".into()), 100_000, None),
+        failures: failure(FailureKind::LinkDown, FailurePlace::Link("host3".into(), "switch0".into()), 100_000, None),
         timeout: 8,
         ..Scenario::default()
     };
@@ -161,7 +162,7 @@ fn a_flapping_port_costs_time_and_nothing_else() {
         })
     };
     let flapping = FailureKind::Flapping { period: 100_000 };
-    let (well, ill) = (with(Vec::new()), with(failure(flapping, Place::Host(3), 50_000, Some(500_000))));
+    let (well, ill) = (with(Vec::new()), with(failure(flapping, FailurePlace::Host(3), 50_000, Some(500_000))));
     assert!(well.complete && ill.complete, "{ill}");
     assert!(ill.finished_at > well.finished_at + 200_000, "{ill}");
 }
@@ -173,7 +174,7 @@ fn a_slow_host_holds_its_senders_back() {
         congestion: Congestion::None,
         switch: SwitchConfig { buffer: 1 << 20, pfc: true, alpha: 0.125, ecn: None },
         workload: Workload::Incast { senders: 1, bytes: 4 << 20, messages: 1 },
-        failures: failure(FailureKind::SlowHost { rate: 10_000_000_000 }, Place::Host(0), 0, None),
+        failures: failure(FailureKind::SlowHost { rate: 10_000_000_000 }, FailurePlace::Host(0), 0, None),
         ..Scenario::default()
     };
     let report = run(&scenario);
@@ -207,10 +208,12 @@ fn what_cannot_be_is_refused_with_a_reason() {
     assert!(refused(Scenario { hosts: 1, ..base() }).contains("at least 2"));
     assert!(refused(Scenario { capture: vec![16], ..base() }).contains("no host 16"));
     let cut = |place| Scenario { failures: failure(FailureKind::LinkDown, place, 0, None), ..base() };
-    assert!(refused(cut(Place::Host(16))).contains("no host"));
-    assert!(refused(cut(Place::Link("host1".into(), "host2".into()))).contains("no cable between host1 and host2"));
-    assert!(refused(cut(Place::Link("host1".into(), "router2".into()))).contains("no router2"));
-    assert!(refused(cut(Place::RandomLinks(99))).contains("99 cables are to fail where there are 16"));
+    assert!(refused(cut(FailurePlace::Host(16))).contains("no host"));
+    assert!(
+        refused(cut(FailurePlace::Link("host1".into(), "host2".into()))).contains("no cable between host1 and host2")
+    );
+    assert!(refused(cut(FailurePlace::Link("host1".into(), "router2".into()))).contains("no router2"));
+    assert!(refused(cut(FailurePlace::RandomLinks(99))).contains("99 cables are to fail where there are 16"));
     let mesh = Workload::AllToAll { bytes: 1, parallel: 1 };
     assert!(refused(Scenario { hosts: 10_000, workload: mesh, ..base() }).contains("99990000 queue pairs"));
 }

@@ -1,8 +1,8 @@
 //! Small networks against what is computed by hand. Each test says its formula and its tolerance.
 
 use fabric::{
-    Cables, Congestion, Failure, FailureKind, Network, Place, Report, Scenario, Shape, SwitchConfig, TraceMessage,
-    Workload,
+    Cables, Congestion, Failure, FailureKind, FailurePlace, Network, Report, Scenario, Shape, SwitchConfig,
+    TraceMessage, Workload,
 };
 
 const G: u64 = 1_000_000_000;
@@ -153,7 +153,7 @@ fn go_back_n_loses_what_the_formula_says() {
             // One of the cables, and only in the direction of the data would be the formula; acknowledgements are few.
             failures: vec![Failure {
                 kind: FailureKind::Lossy { probability },
-                place: Place::Host(1),
+                place: FailurePlace::Host(1),
                 at: 0,
                 within: 0,
                 lasts: None,

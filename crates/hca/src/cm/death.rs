@@ -28,8 +28,8 @@ impl Inner {
         let (Some(record), Some(handle)) = (self.ids.get(key), self.handles.get_mut(&key)) else { return };
         let (Some(path), Some(peer), None) = (record.path, record.peer_communication, handle.watched) else { return };
         let Some(slot) = Slot::of_communication(peer) else { return };
-        if nic.is_own_address(path.dgid) && !nic.has_slot(slot) {
-            handle.watched = nic.process_watch.watch(slot).unwrap_or_default();
+        if nic.ground.host.is_own_address(path.dgid) && !nic.ground.host.has_slot(slot) {
+            handle.watched = nic.ground.host.process_watch.watch(slot).unwrap_or_default();
         }
     }
 
@@ -44,7 +44,7 @@ impl Inner {
                 else {
                     return;
                 };
-                if nic.is_own_address(path.dgid) {
+                if nic.ground.host.is_own_address(path.dgid) {
                     return;
                 }
                 let peer_qpn = agreement.peer_qpn;
@@ -52,7 +52,7 @@ impl Inner {
                 let connection = ConnectionRecord { ours, peers, our_communication, peer_communication, peer_qpn };
                 match self.connection_records.enter(&connection) {
                     Ok(at) => handle.recorded_at = Some(at),
-                    Err(_) => nic.dropped(nic.now(), Some(record.qpn), None, DropReason::SystemRefused),
+                    Err(_) => nic.ground.dropped(nic.now(), Some(record.qpn), None, DropReason::SystemRefused),
                 }
             }
             (false, Some(at)) => {
@@ -70,11 +70,11 @@ impl Inner {
         }
         if self.search.is_none_or(|search| search <= now) {
             self.search = Some(now + RECORD_KEEPER_SEARCH);
-            if self.connection_records.entrust(&nic.slots)
+            if self.connection_records.entrust(&nic.ground.host.slots)
                 && let Some(slot) = self.connection_records.survivor()
             {
                 // Without this we would not hear of its end, and after it no process would have our records.
-                let _ = nic.process_watch.watch(slot);
+                let _ = nic.ground.host.process_watch.watch(slot);
                 self.search = None;
             }
         }
@@ -86,7 +86,7 @@ impl Inner {
         let Inner { dreqs_for_dead, psn, .. } = self;
         for words in dreqs_for_dead.iter_mut().filter(|words| words.next <= now) {
             *psn = psn.wrapping_add(1);
-            mad::send(nic, &words.route, &words.message, *psn);
+            mad::send(&nic.ground, &words.route, &words.message, *psn);
             words.left -= 1;
             words.next = now + DEATH_NOTICE_INTERVAL;
         }
@@ -99,9 +99,9 @@ impl Cm {
     /// Ends the connections of processes that have ended, and sends DREQs for those in their connection records.
     pub fn end_connections_of_dead(&self, nic: &Nic) {
         let (ended, (connections_of_dead, unreadable)) =
-            (nic.process_watch.ended(), nic.process_watch.connections_of_dead());
+            (nic.ground.host.process_watch.ended(), nic.ground.host.process_watch.connections_of_dead());
         for _ in 0..unreadable {
-            nic.dropped(nic.now(), None, None, DropReason::BadRecord);
+            nic.ground.dropped(nic.now(), None, None, DropReason::BadRecord);
         }
         if ended.is_empty() && connections_of_dead.is_empty() {
             return;
@@ -116,8 +116,8 @@ impl Cm {
                 inner.connection_records.lose_survivor();
             }
             for connection in &connections_of_dead {
-                if !nic.is_own_address(connection.ours) {
-                    nic.dropped(now, None, None, DropReason::NoRoute);
+                if !nic.ground.host.is_own_address(connection.ours) {
+                    nic.ground.dropped(now, None, None, DropReason::NoRoute);
                     continue;
                 }
                 let dreq = Dreq {

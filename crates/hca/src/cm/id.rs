@@ -23,7 +23,7 @@ use transport::{Kind, Modify, State};
 use wire::cm::{PortSpace, RejectReason};
 use wire::{Gid, Psn};
 
-const DESTROYED: IdError = IdError::Invalid("the id is destroyed");
+const DESTROYED_ID: IdError = IdError::Invalid("the id is destroyed");
 
 /// An endpoint of the connection manager.
 #[doc(alias = "rdma_cm_id")]
@@ -83,7 +83,7 @@ impl Id {
 
     /// Takes a port of the host for this process.
     fn take_port<'a>(&'a self, held: &'a mut HeldPorts) -> impl FnOnce(PortSpace, SocketAddr) -> Result<u16, CmError> {
-        |space, address| ports::take(&self.nic.ports, held, space, address)
+        |space, address| ports::take(&self.nic.ground.host.ports, held, space, address)
     }
 
     /// Whether it waits for requests.
@@ -176,13 +176,14 @@ impl Id {
         self.change(|cm, _| cm.ids.listen(self.key, called_at, backlog))
     }
 
-    /// Listens no more. Requests that the program has not taken are refused; its address stays, and it may listen again.
+    /// Listens no more. Requests that the program has not taken are refused; its address stays, and it may listen
+    /// again.
     pub fn stop_listening(&self) -> Result<(), CmError> {
         self.change(|cm, now| cm.ids.stop_listening(now, self.key))
     }
 
-    /// Where an id that listens at `address` is called, if that is elsewhere. Without the loopback's device the loopback
-    /// is another one: see [`resolve_address`](Id::resolve_address).
+    /// Where an id that listens at `address` is called, if that is elsewhere. Without the loopback's device the
+    /// loopback is another one: see [`resolve_address`](Id::resolve_address).
     fn called_at(&self, address: IpAddr) -> Option<IpAddr> {
         let elsewhere = address.is_loopback() && self.nic.known_place(address, 0).is_none();
         let place = if elsewhere { self.nic.loopback_place(address) } else { None };
@@ -193,7 +194,7 @@ impl Id {
     /// may not see the loopback's. [`EventKind::AddressResolved`] follows.
     #[doc(alias = "rdma_resolve_addr")]
     pub fn resolve_address(&self, source: Option<SocketAddr>, destination: SocketAddr) -> Result<(), CmError> {
-        let stage = self.read(|record| record.stage).ok_or(DESTROYED)?;
+        let stage = self.read(|record| record.stage).ok_or(DESTROYED_ID)?;
         if let (Stage::Idle, Some(source)) = (stage, source.filter(|source| !source.ip().is_unspecified())) {
             self.bind(source)?;
         }
@@ -236,7 +237,7 @@ impl Id {
     pub fn connect(&self, parameters: &ConnectParameters<'_>) -> Result<(), CmError> {
         self.change(|cm, now| {
             let path = cm.ids.get(self.key).and_then(|record| record.path);
-            let peer_is_here = path.is_some_and(|path| self.nic.is_own_address(path.dgid));
+            let peer_is_here = path.is_some_and(|path| self.nic.ground.host.is_own_address(path.dgid));
             cm.ids.connect(now, self.key, parameters, peer_is_here)
         })
     }
@@ -280,7 +281,7 @@ impl Id {
         self.disconnect_with(&[])
     }
 
-    /// The same with up to 220 bytes for the peer's program, which not all of them look at.
+    /// Ends the connection with up to 220 bytes for the peer's program, which not all of them look at.
     pub fn disconnect_with(&self, private_data: &[u8]) -> Result<(), CmError> {
         self.change(|cm, now| cm.ids.disconnect(now, self.key, private_data))
     }
@@ -289,7 +290,7 @@ impl Id {
     #[doc(alias = "rdma_init_qp_attr")]
     pub fn modify_for(&self, state: State) -> Result<Modify, CmError> {
         self.nic.called(None, || trace::Call::CmMovesQp { id: self.user(), state: state.name() });
-        Ok(self.read(|record| record.modify_for(state)).ok_or(DESTROYED)??)
+        Ok(self.read(|record| record.modify_for(state)).ok_or(DESTROYED_ID)??)
     }
 
     /// Joins a group. [`EventKind::MulticastJoin`] follows; a program that wants to receive attaches its queue pair
@@ -309,7 +310,7 @@ impl Id {
     #[doc(alias = "rdma_migrate_id")]
     pub fn migrate(&self, to: &Arc<EventChannel>) -> Result<(), CmError> {
         self.change(|cm, _| {
-            let handle = cm.handles.get_mut(&self.key).ok_or(DESTROYED)?;
+            let handle = cm.handles.get_mut(&self.key).ok_or(DESTROYED_ID)?;
             let from = std::mem::replace(&mut handle.channel, Arc::clone(to));
             for event in from.extract(|event| belongs(event, self.key)) {
                 to.push(event);
@@ -322,7 +323,7 @@ impl Id {
     #[doc(alias = "rdma_write_cm_event")]
     pub fn write_event(self: &Arc<Self>, kind: EventKind, status: i32, number: u64) -> Result<(), CmError> {
         self.change(|cm, _| {
-            let Handle { channel, .. } = cm.handles.get(&self.key).ok_or(DESTROYED)?;
+            let Handle { channel, .. } = cm.handles.get(&self.key).ok_or(DESTROYED_ID)?;
             channel.push(Event { id: Arc::clone(self), listener: None, kind, status, body: Body::Number(number) });
             Ok::<_, CmError>(())
         })
@@ -356,7 +357,7 @@ impl Id {
         let Some((peer, slot)) = asked.and_then(|(peer, qpn)| Some((peer, Slot::of(qpn)?))) else { return false };
         let is_ours =
             || names::owner(Name::Slot(slot)).is_ok_and(|owner| owner.is_some_and(|owner| is_our_user(owner.uid)));
-        self.nic.is_own_address(peer) && (self.nic.has_slot(slot) || is_ours())
+        self.nic.ground.host.is_own_address(peer) && (self.nic.ground.host.has_slot(slot) || is_ours())
     }
 }
 

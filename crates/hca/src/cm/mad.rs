@@ -47,7 +47,7 @@ pub(super) fn send(nic: &Ground, route: &::cm::Route, datagram: &CmDatagram, psn
     headers.bth.pkey = Pkey::DEFAULT;
     headers.deth = Some(Deth { qkey: Qkey::GSI, src_qpn: Qpn::GSI });
     let scope = match ::cm::id::address::is_link_local(route.destination.to_ip()) {
-        true => nic.interface_of(route.source),
+        true => nic.host.interface_of(route.source),
         false => 0,
     };
     let ::cm::Route { source, destination } = *route;

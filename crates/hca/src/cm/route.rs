@@ -53,7 +53,7 @@ impl Nic {
         Some(Place { device, gid, index: u8::try_from(index).ok()? })
     }
 
-    /// The same as [`place`](Nic::place), as far as it is known already.
+    /// What [`place`](Nic::place) returns, as far as it is known already.
     pub(crate) fn known_place(&self, address: IpAddr, scope: u32) -> Option<Place> {
         let gid = Gid::from_ip(address);
         let find = |devices: Vec<Arc<Device>>, gid: Gid| {

@@ -39,7 +39,7 @@ impl Inner {
     pub(super) fn suspected(&mut self, nic: &Nic, key: IdKey, id: CommId, now: Time) {
         let Some(record) = self.ids.get(key) else { return };
         let (Some(path), Some(agreement)) = (record.path, record.agreement) else { return };
-        if nic.is_own_address(path.dgid) {
+        if nic.ground.host.is_own_address(path.dgid) {
             let peer = record.peer_communication;
             if self.peer_process_is_gone(nic, key, peer) {
                 self.ids.peer_lost(now, id, ConnectionEnd::PeerDied);
@@ -91,13 +91,13 @@ impl Question {
         let (Stage::Connected, Some(path), Some(agreement)) = (record.stage, record.path, record.agreement) else {
             return Asked::Pointless;
         };
-        let Some(qp) = nic.qps.get(record.qpn) else { return Asked::Pointless };
+        let Some(qp) = nic.objects.qps.get(record.qpn) else { return Asked::Pointless };
         if self.asked && qp.peer_answered() {
             return Asked::Pointless;
         }
         match self.left {
             0 => Asked::InVain,
-            _ if qp.ask_peer(nic, path.dgid, agreement.peer_qpn) => Asked::Yes,
+            _ if qp.ask_peer(&nic.ground, path.dgid, agreement.peer_qpn) => Asked::Yes,
             _ => Asked::Pointless,
         }
     }
@@ -109,6 +109,8 @@ impl Inner {
         self.watch_peer(nic, key);
         let slot = peer.and_then(Slot::of_communication);
         self.handles.get(&key).is_some_and(|handle| handle.watched.is_none())
-            && slot.is_some_and(|slot| !nic.has_slot(slot) && matches!(names::owner(Name::Slot(slot)), Ok(None)))
+            && slot.is_some_and(|slot| {
+                !nic.ground.host.has_slot(slot) && matches!(names::owner(Name::Slot(slot)), Ok(None))
+            })
     }
 }

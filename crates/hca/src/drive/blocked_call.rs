@@ -43,10 +43,10 @@ pub enum Look {
 }
 
 /// Which of the descriptors is the bell: of a thread on watch the doorbell's, of one in line the watch's.
-const BELL: u32 = 1;
+const BELL_BIT: u32 = 1;
 
 /// Which of the descriptors of a thread on watch are the sockets of UDP.
-const SOCKETS: u32 = 1 << 1;
+const SOCKETS_BIT: u32 = 1 << 1;
 
 impl Nic {
     /// Waits for the next event of a channel: the number of a completion queue. A channel whose descriptor does not
@@ -74,8 +74,8 @@ impl Nic {
         self.wait_for_either(channel, -1, limit)
     }
 
-    /// Waits like [`wait_for`](Nic::wait_for), and until a descriptor is readable; one below zero never is. `None` if it
-    /// is, or if it is too late.
+    /// Waits like [`wait_for`](Nic::wait_for), and until a descriptor is readable; one below zero never is. `None` if
+    /// it is, or if it is too late.
     pub fn wait_for_either(
         &self,
         channel: &CompletionChannel,
@@ -113,7 +113,7 @@ impl Nic {
         self.look_for_event_of([channel], call, deadline)
     }
 
-    /// The same for several channels, two at most: the first that has an event.
+    /// Looks for an event on several channels, two at most: the first that has an event.
     pub fn look_for_event_of<const N: usize>(
         &self,
         channels: [&CompletionChannel; N],
@@ -123,14 +123,14 @@ impl Nic {
         const { assert!(N <= 2, "there is room for so many descriptors") };
         if !call.entered {
             self.flush_waiting_acks();
-            self.engine.enter_wait();
+            self.ground.progress.engine.enter_wait();
             call.entered = true;
         }
         let woken_by = self.wake(call);
-        if woken_by & SOCKETS != 0 && call.on_watch {
+        if woken_by & SOCKETS_BIT != 0 && call.on_watch {
             self.progress();
         }
-        let mut in_vain = woken_by & BELL != 0 && !call.on_watch;
+        let mut in_vain = woken_by & BELL_BIT != 0 && !call.on_watch;
         loop {
             if let Some(event) = channels.iter().find_map(|channel| channel.try_take()) {
                 return Look::Event(event);
@@ -148,7 +148,7 @@ impl Nic {
                 }
                 // Say that we sleep, then look once more: what was written meanwhile is either seen here or rings. What
                 // has come to the sockets ends the sleep before it begins.
-                self.exchange.doorbell().prepare_sleep(Sleeper::Caller);
+                self.ground.links.exchange.doorbell().prepare_sleep(Sleeper::Caller);
                 if self.look_again(true) {
                     continue;
                 }
@@ -157,8 +157,8 @@ impl Nic {
             let left = deadline.map(|deadline| deadline.since(self.now()));
             let awaited = channels.map(|channel| channel.raw_fd());
             if call.on_watch {
-                let fds = [self.exchange.doorbell().fd(Sleeper::Caller), self.udp.fd()];
-                let links = self.links.descriptors();
+                let fds = [self.ground.links.exchange.doorbell().fd(Sleeper::Caller), self.ground.links.udp.fd()];
+                let links = self.ground.links.registry.descriptors();
                 call.sleep = Sleep::on(fds.into_iter().chain(awaited).chain(links.iter().copied()), left);
             } else {
                 let Some(free) = self.watch.wait_in_line() else { continue };
@@ -167,7 +167,7 @@ impl Nic {
             call.asleep = true;
             // One that waits for so long only is not stuck, whatever happens.
             if deadline.is_none() && !std::mem::replace(&mut call.told, true) {
-                channels.iter().for_each(|channel| self.waits_for_event(channel));
+                channels.iter().for_each(|channel| self.ground.records.waits_for_event(channel));
             }
             return Look::Sleep;
         }
@@ -177,26 +177,26 @@ impl Nic {
     pub fn end_wait(&self, call: &mut BlockedCall) {
         self.wake(call);
         if std::mem::take(&mut call.on_watch) {
-            self.exchange.doorbell().prepare_sleep(Sleeper::Engine);
+            self.ground.links.exchange.doorbell().prepare_sleep(Sleeper::Engine);
             self.receive_shared(None, None);
             self.watch.give_up();
         }
         if std::mem::take(&mut call.entered) {
-            self.engine.leave_wait();
+            self.ground.progress.engine.leave_wait();
         }
         if std::mem::take(&mut call.told) {
             self.called(None, || Call::StopWaiting {});
         }
     }
 
-    /// The thread no longer sleeps. Answers what was ready.
+    /// The thread no longer sleeps. Returns what was ready.
     fn wake(&self, call: &mut BlockedCall) -> u32 {
         if !std::mem::take(&mut call.asleep) {
             return 0;
         }
         let ready = call.sleep.ready();
         if call.on_watch {
-            self.exchange.doorbell().wake(Sleeper::Caller, ready & BELL != 0);
+            self.ground.links.exchange.doorbell().wake(Sleeper::Caller, ready & BELL_BIT != 0);
         } else {
             self.watch.leave_line();
         }

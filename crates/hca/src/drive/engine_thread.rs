@@ -9,25 +9,31 @@ use crate::progress::engine::Engine;
 use crate::progress::engine_affinity::EngineAffinity;
 use crate::progress::policy::{EnginePolicy, Polls, Scan, Spin, Verdict};
 use crate::progress::sleep;
+use crate::progress::wake_reason::WakeReason;
 use crate::tuning::{INTERFACE_RETRY, nanos};
 use link::shared::Sleeper;
 use std::io;
+use std::iter::repeat;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 /// A deadline that has not been told to a sleeper.
-const NEVER: u64 = u64::MAX;
+const NO_DEADLINE: u64 = u64::MAX;
 
 /// The bell of other processes in the list of what the engine sleeps on when no other thread looks.
 const RUNG_PLACE: usize = 2;
 const RUNG_FOR: u32 = 1 << RUNG_PLACE;
 
+/// What the engine sleeps on when no other thread looks, in the order of the list; links follow.
+const WAKES_WHEN_ALONE: [WakeReason; 4] =
+    [WakeReason::Bell, WakeReason::Socket, WakeReason::Doorbell, WakeReason::Interface];
+
 /// Starts the thread. It holds the NIC only while it works, and ends when the NIC is gone.
 pub(crate) fn start(nic: &Arc<Nic>) -> io::Result<()> {
-    nic.engine.shows(nic.exchange.doorbell());
-    let (engine, weak) = (Arc::clone(&nic.engine), Arc::downgrade(nic));
+    nic.ground.progress.engine.shows(nic.ground.links.exchange.doorbell());
+    let (engine, weak) = (Arc::clone(&nic.ground.progress.engine), Arc::downgrade(nic));
     ::host::thread::spawn("ubiverbs", move || run(&engine, &weak))
 }
 
@@ -50,6 +56,17 @@ enum Sleep {
     All(Option<u64>),
 }
 
+impl Sleep {
+    /// Why it ended: `ready` has a bit for each descriptor that was slept on.
+    fn wake_reason(&self, ready: u32) -> WakeReason {
+        match self {
+            Sleep::Leased { .. } => WakeReason::of(ready, [WakeReason::Bell, WakeReason::Doorbell]),
+            Sleep::Relieved(_) => WakeReason::of(ready, [WakeReason::Bell, WakeReason::Interface]),
+            Sleep::All(_) => WakeReason::of(ready, WAKES_WHEN_ALONE.into_iter().chain(repeat(WakeReason::Link))),
+        }
+    }
+}
+
 /// The thread: work, look, sleep.
 fn run(engine: &Engine, nic: &Weak<Nic>) {
     let mut state = State {
@@ -64,8 +81,15 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
             let Some(nic) = nic.upgrade() else { return };
             // No descriptor is not waited for.
             let changes = nic.changes.as_ref().map_or(-1, Changes::raw_fd);
-            let all = [engine.bell_fd(), nic.udp.fd(), nic.exchange.doorbell().fd(Sleeper::Engine), changes];
-            set = set.or_else(|| sleep::Set::new(&[&all, nic.links.descriptors()].concat(), RUNG_PLACE).ok());
+            let all = [
+                engine.bell_fd(),
+                nic.ground.links.udp.fd(),
+                nic.ground.links.exchange.doorbell().fd(Sleeper::Engine),
+                changes,
+            ];
+            set = set.or_else(|| {
+                sleep::Set::new(&[&all, nic.ground.links.registry.descriptors()].concat(), RUNG_PLACE).ok()
+            });
             let sleep = prepare(engine, &nic, &mut state);
             // The thread that ends the process asks first and then rings, unless the engine is awake: it is seen here.
             if engine.wants_flush() {
@@ -76,8 +100,12 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
                 let _ = catch_unwind(AssertUnwindSafe(|| nic.summarize()));
                 engine.summarized();
             }
-            until_tick = if nic.trace.is_checked() { nic.trace.until_tick(nic.now().as_nanos()) } else { None };
-            (sleep, changes, nic.exchange.doorbell().fd(Sleeper::Engine), nic.udp.fd())
+            until_tick = if nic.ground.records.trace.is_checked() {
+                nic.ground.records.trace.until_tick(nic.now().as_nanos())
+            } else {
+                None
+            };
+            (sleep, changes, nic.ground.links.exchange.doorbell().fd(Sleeper::Engine), nic.ground.links.udp.fd())
         };
         let limited = |limit: Option<u64>| {
             let retry = state.interface_retry.map(|_| nanos(INTERFACE_RETRY));
@@ -92,12 +120,16 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
             },
         };
         engine.asleep_until.store(0, Ordering::Relaxed);
+        // A signal is no reason: the engine's thread takes none of the program's.
+        if let Ok(ready) = ready {
+            engine.wakes.count(sleep.wake_reason(ready));
+        }
         if engine.bell.wake() {
-            engine.bell.clapper().hear();
+            engine.bell.signal().hear();
         }
         let Some(nic) = nic.upgrade() else { return };
         if until_tick.is_some() {
-            nic.trace.tick(nic.now().as_nanos());
+            nic.ground.records.trace.tick(nic.now().as_nanos());
         }
         let ready = ready.unwrap_or(0);
         let only_rung_for = matches!(sleep, Sleep::All(_)) && ready == RUNG_FOR;
@@ -116,8 +148,8 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
                 state.affinity.step(&engine.seen, nic.now());
                 nic.flush_waiting_acks();
                 match set {
-                    Some(_) => nic.exchange.doorbell().wake_engine(),
-                    None => nic.exchange.doorbell().wake(Sleeper::Engine, ready & RUNG_FOR != 0),
+                    Some(_) => nic.ground.links.exchange.doorbell().wake_engine(),
+                    None => nic.ground.links.exchange.doorbell().wake(Sleeper::Engine, ready & RUNG_FOR != 0),
                 }
                 if only_rung_for {
                     // A program may wait for the processor that the engine has, for just what came. What else there is
@@ -138,19 +170,19 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
 impl Nic {
     /// Says what was found; or, if the program was not checked, how much failed.
     fn summarize(&self) {
-        if self.trace.is_checked() {
-            self.trace.end(self.now().as_nanos());
+        if self.ground.records.trace.is_checked() {
+            self.ground.records.trace.end(self.now().as_nanos());
         } else {
-            self.failures.say();
+            self.ground.records.failures.say();
         }
     }
 }
 
-/// Looks at a program that held the lease. Answers whether there is more to see to: not while the program is busy with
+/// Looks at a program that held the lease. Returns whether there is more to see to: not while the program is busy with
 /// everything.
 fn check_program(engine: &Engine, nic: &Nic, state: &mut State, before: Polls, interval: u64) -> bool {
     let lease = &engine.policy.lease;
-    let insisted = nic.exchange.doorbell().was_insisted_on();
+    let insisted = nic.ground.links.exchange.doorbell().was_insisted_on();
     let verdict = state.policy.check(before, engine.polls(), insisted, interval);
     if let Verdict::Busy { trusted } = verdict {
         if trusted {
@@ -190,7 +222,7 @@ fn prepare(engine: &Engine, nic: &Nic, state: &mut State) -> Sleep {
         engine.bell.prepare_sleep_leased();
         if state.policy.drives_before_check() {
             state.affinity.step(&engine.seen, nic.now());
-            nic.exchange.doorbell().lease();
+            nic.ground.links.exchange.doorbell().lease();
             // What was written before that was not insisted on, and its writer will not insist later.
             nic.progress();
         }
@@ -204,18 +236,18 @@ fn prepare(engine: &Engine, nic: &Nic, state: &mut State) -> Sleep {
     nic.flush_waiting_acks();
     // Say until when the engine sleeps, then look once more: what was published meanwhile is either seen here or rings
     // the bell.
-    engine.asleep_until.store(NEVER, Ordering::Relaxed);
+    engine.asleep_until.store(NO_DEADLINE, Ordering::Relaxed);
     engine.bell.prepare_sleep();
     engine.relieved.store(engine.waiters.load(Ordering::SeqCst) > 0, Ordering::SeqCst);
     // The last blocked thread to leave after this look rings.
     if engine.waiters.load(Ordering::SeqCst) > 0 && engine.relieved.load(Ordering::SeqCst) {
         // The engine may have taken back its word when it woke.
-        nic.exchange.doorbell().prepare_sleep(Sleeper::Caller);
+        nic.ground.links.exchange.doorbell().prepare_sleep(Sleeper::Caller);
         nic.progress();
         return Sleep::Relieved(sleep_until_deadline(engine, nic));
     }
     engine.relieved.store(false, Ordering::SeqCst);
-    nic.exchange.doorbell().prepare_sleep_lazily(|| engine.is_waited_for());
+    nic.ground.links.exchange.doorbell().prepare_sleep_lazily(|| engine.is_waited_for());
     let now = nic.now();
     match state.policy.before_sleep(now) {
         Scan::Rings => {
@@ -235,13 +267,13 @@ fn is_wanted_elsewhere(engine: &Engine) -> bool {
 /// Does what there is to do, and in the middle of a stream spins for what follows: a sleeping engine has to be woken by
 /// the peer, which is slower for it.
 fn drive_all(engine: &Engine, nic: &Nic) {
-    let mut spin = Spin::new(nic.now(), nic.moved());
+    let mut spin = Spin::new(nic.now(), nic.ground.progress.moved());
     loop {
         if !engine.wants_flush() && nic.progress() {
             spin.found(nic.now());
             continue;
         }
-        if is_wanted_elsewhere(engine) || !spin.goes_on(nic.now(), nic.moved()) {
+        if is_wanted_elsewhere(engine) || !spin.goes_on(nic.now(), nic.ground.progress.moved()) {
             return;
         }
         std::hint::spin_loop();
@@ -250,18 +282,18 @@ fn drive_all(engine: &Engine, nic: &Nic) {
 
 /// Takes what was rung for, and goes on for a while where that pays.
 fn serve_ring(engine: &Engine, nic: &Nic, policy: &EnginePolicy) {
-    let moved = nic.moved();
+    let moved = nic.ground.progress.moved();
     engine.spins.store(true, Ordering::Relaxed);
     nic.look_again(false);
     let mut spin = policy.spin_after_ring(nic.now(), moved);
     while !is_wanted_elsewhere(engine) {
-        if nic.receive_shared(None, None) || nic.exchange.has_stalled() && nic.resume_stalled(false) {
+        if nic.receive_shared(None, None) || nic.ground.links.exchange.has_stalled() && nic.resume_stalled(false) {
             spin.found(nic.now());
         } else if spin.found_nothing() {
             let now = nic.now();
             nic.look_again(false);
-            let is_due = nic.timers.next().is_some_and(|deadline| deadline <= now);
-            if is_due || !spin.goes_on(now, nic.moved()) {
+            let is_due = nic.ground.progress.timers.next().is_some_and(|deadline| deadline <= now);
+            if is_due || !spin.goes_on(now, nic.ground.progress.moved()) {
                 break;
             }
         }
@@ -273,10 +305,10 @@ fn serve_ring(engine: &Engine, nic: &Nic, policy: &EnginePolicy) {
 /// How long until something is due. A deadline set from now on that is earlier rings the bell.
 fn sleep_until_deadline(engine: &Engine, nic: &Nic) -> Option<u64> {
     if let Some(deadline) =
-        nic.timers.next().into_iter().chain(nic.links_deadline()).chain(nic.packets_deadline()).min()
+        nic.ground.progress.timers.next().into_iter().chain(nic.links_deadline()).chain(nic.packets_deadline()).min()
     {
         engine.asleep_until.store(deadline.as_nanos(), Ordering::Relaxed);
         crate::progress::sync::fence(Ordering::SeqCst);
     }
-    EnginePolicy::sleep_limit(nic.patience(), nic.exchange.has_inbound())
+    EnginePolicy::sleep_limit(nic.patience(), nic.ground.links.exchange.has_inbound())
 }

@@ -15,7 +15,7 @@ impl Nic {
     /// Takes what has come through shared memory. A program that polls is shown at once what completes for it.
     #[inline]
     pub(crate) fn receive_shared(&self, alone: Option<&latch::Alone>, mut poller: Option<&mut Poller<'_>>) -> bool {
-        if self.links.rings_meet_faults() {
+        if self.ground.links.registry.rings_meet_faults() {
             return self.receive_links();
         }
         let mut any = false;
@@ -24,8 +24,8 @@ impl Nic {
         // stopped.
         let hurry = poller.is_some()
             && latch::is_crowded()
-            && !self.engine().polls_here().is_multiple_of(OTHER_THREADS_RINGS_EVERY);
-        self.exchange.each_with_something(alone, hurry, |inbound| {
+            && !self.ground.progress.engine.polls_here().is_multiple_of(OTHER_THREADS_RINGS_EVERY);
+        self.ground.links.exchange.each_with_something(alone, hurry, |inbound| {
             let Some(mut reading) = inbound.reader() else { return };
             match self.take_turn(poller.as_deref_mut(), &mut reading) {
                 Ok(taken) => any |= taken > 0,
@@ -33,8 +33,8 @@ impl Nic {
             }
         });
         if let Some(inbound) = broken {
-            self.dropped(self.now(), None, None, DropReason::BrokenRing);
-            self.exchange.drop_inbound(&inbound);
+            self.ground.dropped(self.now(), None, None, DropReason::BrokenRing);
+            self.ground.links.exchange.drop_inbound(&inbound);
         }
         any
     }
@@ -55,7 +55,7 @@ impl Nic {
                     {
                         self.prefetch_qp(next);
                     }
-                    let (run, enough) = qp.take_run(self, now, poller.as_deref_mut(), reading)?;
+                    let (run, enough) = qp.take_run(&self.ground, now, poller.as_deref_mut(), reading)?;
                     reading.notes = notes;
                     taken += run;
                     if enough {
@@ -64,7 +64,7 @@ impl Nic {
                 }
                 None => {
                     let headers = reading.train_and_payload().map(|(train, _)| train.headers);
-                    self.dropped(now, None, headers.as_ref(), DropReason::UnknownQp);
+                    self.ground.dropped(now, None, headers.as_ref(), DropReason::UnknownQp);
                     reading.consume();
                     taken += 1;
                 }
@@ -85,7 +85,7 @@ impl Nic {
     /// % of a 64 B SEND.
     #[inline]
     fn note(&self, reading: &mut Reading<'_>, qpn: Qpn) -> (Option<Notes>, bool) {
-        let (version, number) = (self.qps.version(), qpn.value());
+        let (version, number) = (self.objects.qps.version(), qpn.value());
         match reading.notes.take() {
             Some(notes) if notes.version == version && notes.number == number => (Some(notes), true),
             _ => (self.qp(qpn).map(|object| Notes { version, number, object }), false),
@@ -96,24 +96,24 @@ impl Nic {
     pub(crate) fn serve_exchange(&self) {
         let mut died = Vec::new();
         let mut settled = false;
-        let refused = self.exchange.serve(|link, change| {
+        let refused = self.ground.links.exchange.serve(|link, change| {
             settled = true;
             if change == Change::Died {
                 died.push(Arc::clone(link));
             }
         });
-        for socket in self.slots.registry().take_inquiries() {
-            self.inquiries.add("ubiverbs-reports", socket);
+        for socket in self.ground.host.slots.registry().take_inquiries() {
+            self.background.inquiries.add("ubiverbs-reports", socket);
         }
         for _ in 0..refused {
-            self.dropped(self.now(), None, None, DropReason::RingRefused);
+            self.ground.dropped(self.now(), None, None, DropReason::RingRefused);
         }
         if settled {
-            self.ways_changed();
+            self.ground.links.ways_changed();
         }
         // Queue pairs that waited for a link, or for room that was just told of, may go on. Perhaps no thread looks
         // again for them until the peer tells, so the peer is asked to.
-        if self.exchange.has_stalled() {
+        if self.ground.links.exchange.has_stalled() {
             self.resume_stalled(true);
         }
         for link in died {
@@ -121,7 +121,7 @@ impl Nic {
                 true => {
                     let when = self.now() + DISCONNECT_GRACE;
                     self.gone_peers.lock().push((when, link));
-                    self.wake_at(when, Qpn::GSI);
+                    self.ground.progress.wake_at(when, Qpn::GSI);
                 }
                 false => self.fail_gone_peer(&link),
             }
@@ -149,11 +149,11 @@ impl Nic {
         link.give_up();
         let now = self.now();
         for headers in link.take_unread_datagrams() {
-            self.dropped(now, headers.deth.map(|deth| deth.src_qpn), Some(&headers), DropReason::PeerGone);
+            self.ground.dropped(now, headers.deth.map(|deth| deth.src_qpn), Some(&headers), DropReason::PeerGone);
         }
         self.each_qp(|qp| {
             if qp.sends_through(link) {
-                qp.resume(self, now);
+                qp.resume(&self.ground, now);
             }
         });
     }
@@ -161,10 +161,10 @@ impl Nic {
     /// Lets queue pairs go on that waited for room.
     pub(crate) fn resume_stalled(&self, asleep: bool) -> bool {
         let mut any = false;
-        self.exchange.resume(asleep, |qpn| {
+        self.ground.links.exchange.resume(asleep, |qpn| {
             any = true;
             if let Some(qp) = self.qp(qpn) {
-                qp.resume(self, self.now());
+                qp.resume(&self.ground, self.now());
             }
         });
         any

@@ -1,22 +1,27 @@
 //! What the environment asks of the checker: variables, and a file that says which rules are on. What is asked for
 //! wrongly is told on standard error and left out; the program runs all the same.
 
-use super::{CHECK, CHECK_CONFIG, CONFIG_NAME, FINDINGS, WHY, say, variable};
+use super::{CHECK_CONFIG, CHECK_VARIABLE, CONFIG_NAME, FINDINGS_VARIABLE, WHY_VARIABLE, say, variable};
 use crate::record::why::{Asked, Format};
 use checks::Settings;
-use std::path::PathBuf;
+use std::fs::OpenOptions;
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 
 /// What the environment asks for, if it does.
 pub(crate) fn asked() -> Option<Asked> {
     let text = |name| variable(name).map(|value| value.to_string_lossy().into_owned());
-    let (why, check) = (text(WHY), text(CHECK));
-    let spool = variable(FINDINGS).filter(|path| !path.is_empty()).map(PathBuf::from);
-    let (why, check) = (read(WHY, why.as_deref()), read(CHECK, check.as_deref()));
+    let (why, check) = (text(WHY_VARIABLE), text(CHECK_VARIABLE));
+    let spool = variable(FINDINGS_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let (why, check) = (read(WHY_VARIABLE, why.as_deref()), read(CHECK_VARIABLE, check.as_deref()));
     let formats = [&why, &check].map(|it| it.as_ref().map(|(format, _)| *format));
     let format = formats.into_iter().flatten().reduce(|one, other| if one == Format::Text { other } else { one })?;
     let mut settings = Settings { explain: why.is_some(), validate: check.is_some(), ..Settings::default() };
     obey_file(&mut settings);
-    for (name, words) in [(WHY, why), (CHECK, check)].into_iter().filter_map(|(name, it)| Some((name, it?.1))) {
+    for (name, words) in
+        [(WHY_VARIABLE, why), (CHECK_VARIABLE, check)].into_iter().filter_map(|(name, it)| Some((name, it?.1)))
+    {
         for word in words {
             let told = |error| say(format_args!("{name}: {error}"));
             let _ = settings.obey(&shortened(&word)).map_err(told);
@@ -48,12 +53,20 @@ fn read(name: &str, text: Option<&str>) -> Option<(Format, Vec<String>)> {
 
 /// The beginning of a word that may be very long.
 fn shortened(word: &str) -> String {
-    const MOST: usize = 60;
-    let mut short: String = word.chars().take(MOST).collect();
+    const MAX_SHOWN_CHARS: usize = 60;
+    let mut short: String = word.chars().take(MAX_SHOWN_CHARS).collect();
     if short.len() < word.len() {
         short.push('…');
     }
     short
+}
+
+/// Reads a file that says which rules are on, no further than it may be long. Nothing is waited for.
+pub fn read_rules(path: &Path) -> io::Result<Vec<u8>> {
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
+    let mut text = Vec::new();
+    file.take(checks::MAX_RULES_FILE_BYTES as u64 + 1).read_to_end(&mut text)?;
+    Ok(text)
 }
 
 /// Obeys the file that the environment names, or the one that lies in the current directory.
@@ -61,7 +74,7 @@ fn obey_file(settings: &mut Settings) {
     let named = variable(CHECK_CONFIG).filter(|path| !path.is_empty()).map(PathBuf::from);
     let is_named = named.is_some();
     let path = named.unwrap_or_else(|| CONFIG_NAME.into());
-    match std::fs::read(&path) {
+    match read_rules(&path) {
         Ok(text) => {
             if let Err(error) = settings.obey_file(&text) {
                 say(format_args!("{}: {error}", path.display()));
@@ -78,15 +91,15 @@ mod tests {
 
     #[test]
     fn a_variable_has_a_format_and_words() {
-        assert_eq!(read(WHY, None), None);
+        assert_eq!(read(WHY_VARIABLE, None), None);
         for off in ["", "0", "off"] {
-            assert_eq!(read(WHY, Some(off)), None);
+            assert_eq!(read(WHY_VARIABLE, Some(off)), None);
         }
         for text in ["1", "on", "text"] {
-            assert_eq!(read(WHY, Some(text)), Some((Format::Text, vec![])));
+            assert_eq!(read(WHY_VARIABLE, Some(text)), Some((Format::Text, vec![])));
         }
         let words = vec!["-UV-0201".to_owned(), "UV-0101=note".to_owned()];
-        assert_eq!(read(CHECK, Some("json,-UV-0201 UV-0101=note")), Some((Format::Json, words)));
+        assert_eq!(read(CHECK_VARIABLE, Some("json,-UV-0201 UV-0101=note")), Some((Format::Json, words)));
         assert_eq!(shortened("UV-0201=off"), "UV-0201=off");
         assert_eq!(shortened(&"ä".repeat(1 << 20)), format!("{}…", "ä".repeat(60)));
     }

@@ -58,7 +58,7 @@ struct Meta {
 }
 
 /// No frame is held back.
-const NEVER: u64 = u64::MAX;
+const NO_FRAME_HELD: u64 = u64::MAX;
 
 /// What a flow leads to. Two lead to the same if they lead to one queue pair.
 #[derive(Clone, Debug)]
@@ -129,7 +129,7 @@ impl Packets {
                 Inbound { receiver: None, faults: self.plan.clone().map(Faults::new) },
             ),
             flows: RwLock::new(Rank::Flows, Table::default()),
-            due: AtomicU64::new(NEVER),
+            due: AtomicU64::new(NO_FRAME_HELD),
             start: Instant::now(),
         });
         ports.push(Arc::downgrade(&port));
@@ -234,7 +234,9 @@ impl PacketPort {
                     any = true;
                     give(passed, |frame| take(&flows, frame), &mut lost);
                 });
-                let due = faults.due().map_or(NEVER, |due| due.saturating_duration_since(self.start).as_nanos() as u64);
+                let due = faults
+                    .due()
+                    .map_or(NO_FRAME_HELD, |due| due.saturating_duration_since(self.start).as_nanos() as u64);
                 self.due.store(due, Ordering::SeqCst);
                 count
             }
@@ -246,7 +248,7 @@ impl PacketPort {
 
     fn deadline(&self) -> Option<Instant> {
         match self.due.load(Ordering::SeqCst) {
-            NEVER => None,
+            NO_FRAME_HELD => None,
             nanos => Some(self.start + Duration::from_nanos(nanos)),
         }
     }

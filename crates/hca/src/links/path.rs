@@ -1,6 +1,6 @@
 //! The way to a peer: over which link, and from which of our addresses.
 
-use crate::links::registry::Entry;
+use crate::links::registry::LinkEntry;
 use link::Handling;
 use link::shared::Outbound;
 use link::udp::Route;
@@ -15,7 +15,7 @@ pub(crate) enum Link {
     #[default]
     None,
     /// A link that is used through the trait alone, such as the one inside the process.
-    General(Arc<Entry>),
+    General(Arc<LinkEntry>),
     /// The peer is in another process of this host and user.
     Shared(Arc<Outbound>),
     /// The peer is on another host, or in another process that is not reached through shared memory.

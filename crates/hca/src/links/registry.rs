@@ -18,7 +18,7 @@ use wire::Qpn;
 #[derive(Debug)]
 pub(crate) struct Registry {
     /// In order of preference.
-    entries: Vec<Arc<Entry>>,
+    entries: Vec<Arc<LinkEntry>>,
     /// Those that the NIC receives from through the trait.
     received: Vec<Arc<dyn Link>>,
     /// What a thread that sleeps waits for, beside the sockets and the bells of shared memory.
@@ -27,12 +27,12 @@ pub(crate) struct Registry {
     rings_meet_faults: bool,
 }
 
-/// Answers the way to a peer, if a link leads there.
-type Leads = fn(&Host<'_>, &Peer, &Arc<Entry>) -> Option<path::Link>;
+/// Returns the way to a peer, if a link leads there.
+type Leads = fn(&Host<'_>, &Peer, &Arc<LinkEntry>) -> Option<path::Link>;
 
 /// A link, and where it leads.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct LinkEntry {
     link: Arc<dyn Link>,
     leads: Leads,
     /// Whether it is used through the trait alone.
@@ -60,15 +60,15 @@ pub(crate) struct Peer {
     pub lane: u32,
 }
 
-impl Entry {
+impl LinkEntry {
     /// A link that is used through the trait alone.
-    pub fn general(link: Arc<dyn Link>, leads: Leads) -> Entry {
-        Entry { link, leads, is_general: true, is_received: true }
+    pub fn general(link: Arc<dyn Link>, leads: Leads) -> LinkEntry {
+        LinkEntry { link, leads, is_general: true, is_received: true }
     }
 
     /// A link that the NIC sends over, sleeps on, and mostly receives from, in ways of its own.
-    fn with_fast_ways(link: Arc<dyn Link>, leads: Leads, is_received: bool) -> Entry {
-        Entry { link, leads, is_general: false, is_received }
+    fn with_fast_ways(link: Arc<dyn Link>, leads: Leads, is_received: bool) -> LinkEntry {
+        LinkEntry { link, leads, is_general: false, is_received }
     }
 
     pub fn link(&self) -> &dyn Link {
@@ -79,12 +79,12 @@ impl Entry {
 impl Registry {
     /// The links of a NIC, `first` those that are preferred to all others. UDP has its own place for faults, below the
     /// check of its ICRC; the others meet them where the NIC receives.
-    pub fn new(first: Vec<Entry>, exchange: &Arc<Exchange>, udp: &Arc<Udp>, plan: Option<&Plan>) -> Registry {
+    pub fn new(first: Vec<LinkEntry>, exchange: &Arc<Exchange>, udp: &Arc<Udp>, plan: Option<&Plan>) -> Registry {
         let mut entries = first;
         entries.extend([
-            Entry::general(with_faults(Process::default(), plan), inside_the_process),
-            Entry::with_fast_ways(with_faults(Arc::clone(exchange), plan), through_shared_memory, plan.is_some()),
-            Entry::with_fast_ways(Arc::<Udp>::clone(udp), over_udp, false),
+            LinkEntry::general(with_faults(Process::default(), plan), inside_the_process),
+            LinkEntry::with_fast_ways(with_faults(Arc::clone(exchange), plan), through_shared_memory, plan.is_some()),
+            LinkEntry::with_fast_ways(Arc::<Udp>::clone(udp), over_udp, false),
         ]);
         let received = entries.iter().filter(|entry| entry.is_received).map(|entry| Arc::clone(&entry.link)).collect();
         let descriptors = entries.iter().filter(|entry| entry.is_general).filter_map(|entry| entry.link.descriptor());
@@ -136,16 +136,16 @@ fn with_faults<L: Link + 'static>(link: L, plan: Option<&Plan>) -> Arc<dyn Link>
     }
 }
 
-fn inside_the_process(host: &Host<'_>, peer: &Peer, entry: &Arc<Entry>) -> Option<path::Link> {
+fn inside_the_process(host: &Host<'_>, peer: &Peer, entry: &Arc<LinkEntry>) -> Option<path::Link> {
     (peer.is_here && host.numbers.owns(peer.qpn)).then(|| path::Link::General(Arc::clone(entry)))
 }
 
-fn through_shared_memory(host: &Host<'_>, peer: &Peer, _: &Arc<Entry>) -> Option<path::Link> {
+fn through_shared_memory(host: &Host<'_>, peer: &Peer, _: &Arc<LinkEntry>) -> Option<path::Link> {
     let slot = Slot::of(peer.qpn).filter(|_| peer.is_here)?;
     host.exchange.reach(slot, peer.lane).map(path::Link::Shared)
 }
 
-fn over_udp(_: &Host<'_>, _: &Peer, _: &Arc<Entry>) -> Option<path::Link> {
+fn over_udp(_: &Host<'_>, _: &Peer, _: &Arc<LinkEntry>) -> Option<path::Link> {
     Some(path::Link::Udp)
 }
 

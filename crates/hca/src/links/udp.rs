@@ -193,7 +193,7 @@ impl Udp {
         let names = match Target::of(arrival) {
             Target::Queue(slot) | Target::Communication(slot) => [Some(Name::Slot(slot)), None],
             Target::Service(space, port) => {
-                [Some(Name::Port(space, port)), Some(Name::Block(space, port / ::host::ports::BLOCK))]
+                [Some(Name::Port(space, port)), Some(Name::Block(space, port / ::host::ports::PORTS_PER_BLOCK))]
             }
             Target::Everybody => {
                 let Some(all) = local.everybody(std::time::Instant::now()) else { return false };

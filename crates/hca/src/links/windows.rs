@@ -2,11 +2,12 @@
 //! one for what our own receive buffer can take, which bounds the READ answers under way to us. And which queue pair's
 //! turn it is when one is full.
 
-use latch::{Mutex, Rank};
+use latch::{Mutex, Rank, plain};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use transport::congestion::{Window, WindowConfig};
-use wire::Qpn;
+use wire::{Gid, Qpn};
 
 /// A congestion window: none where nothing can be lost, or one shared with all that send to the same process.
 #[derive(Debug)]
@@ -18,13 +19,13 @@ pub(crate) enum WindowOf {
 /// A congestion window, and which queue pair's turn it is.
 #[derive(Debug)]
 pub(crate) struct SharedWindow {
-    inner: Mutex<Turns>,
+    inner: Mutex<WindowTurns>,
     /// A queue pair waits or was told to go on. Threads see here without the lock that none does.
     sought: AtomicBool,
 }
 
 #[derive(Debug)]
-struct Turns {
+struct WindowTurns {
     window: Window,
     /// The queue pair that was told to go on and has not been driven since. Naming the next takes the turn from it: two
     /// threads that did so for each other would hand the turn around for ever, and no queue pair would use it.
@@ -33,7 +34,7 @@ struct Turns {
 
 impl SharedWindow {
     pub fn new(config: WindowConfig) -> SharedWindow {
-        let inner = Mutex::new(Rank::Window, Turns { window: Window::new(config), named: None });
+        let inner = Mutex::new(Rank::Window, WindowTurns { window: Window::new(config), named: None });
         SharedWindow { inner, sought: AtomicBool::new(false) }
     }
 
@@ -46,19 +47,19 @@ impl SharedWindow {
 
     pub fn congestion(&self) -> Congestion {
         let window = &self.inner.lock().window;
-        Congestion { round_trip_nanos: window.round_trip_nanos(), window: window.size(), in_flight: window.in_flight() }
+        Congestion { round_trip_nanos: window.round_trip_nanos(), window: window.cwnd(), in_flight: window.in_flight() }
     }
 
     /// Under the lock, after whatever happened there: what was noted before may be from another thread.
     #[inline]
-    fn note(&self, turns: &Turns) {
+    fn note(&self, turns: &WindowTurns) {
         let sought = turns.window.has_waiters() || turns.named.is_some();
         if self.sought.load(Ordering::Relaxed) != sought {
             self.sought.store(sought, Ordering::Relaxed);
         }
     }
 
-    /// `driven` has had its chance. Answers which queue pair may go on now.
+    /// `driven` has had its chance. Returns which queue pair may go on now.
     #[inline]
     fn pass_on(&self, driven: Qpn) -> Option<Qpn> {
         // A queue pair that begins to wait in another thread at this moment passes the turn on itself afterwards.
@@ -128,6 +129,39 @@ impl Windows {
     /// For links that lose nothing.
     pub fn unlimited() -> Windows {
         Windows { peer: WindowOf::None, local_receive_window: WindowOf::None }
+    }
+}
+
+/// The windows towards other processes, and the one of our own receive buffer.
+#[derive(Debug)]
+pub(crate) struct ProcessWindows {
+    towards_peers: plain::Mutex<HashMap<(Gid, u16), Arc<SharedWindow>>>,
+    /// How windows towards peers behave.
+    peer_config: WindowConfig,
+    local_receive: Arc<SharedWindow>,
+}
+
+impl ProcessWindows {
+    pub fn new(peer_config: WindowConfig, local_receive: WindowConfig) -> ProcessWindows {
+        ProcessWindows {
+            towards_peers: plain::Mutex::new(Rank::Windows, HashMap::new()),
+            peer_config,
+            local_receive: Arc::new(SharedWindow::new(local_receive)),
+        }
+    }
+
+    /// The windows under which packets go to a process: an address, and the number of a slot there.
+    pub fn towards(&self, process: (Gid, u16)) -> Windows {
+        let mut windows = self.towards_peers.lock();
+        if windows.len() == windows.capacity() {
+            // Before it grows: processes come and go, and no queue pair sends to those that went.
+            windows.retain(|_, window| Arc::strong_count(window) > 1);
+        }
+        let window = windows.entry(process).or_insert_with(|| Arc::new(SharedWindow::new(self.peer_config)));
+        Windows {
+            peer: WindowOf::Shared(Arc::clone(window)),
+            local_receive_window: WindowOf::Shared(Arc::clone(&self.local_receive)),
+        }
     }
 }
 

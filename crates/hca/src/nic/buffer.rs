@@ -1,9 +1,9 @@
 //! Memory of the library's own that queue pairs work with: allocated and registered, and taken back together. It is
 //! read and written by copies only, since a peer may write into it at any moment.
 
+use crate::call_trace::OwnCalls;
 use crate::error::{Error, system};
 use crate::nic::Nic;
-use crate::told_calls::OwnCalls;
 use memory::Mapping;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ const RESERVED_ADDRESSES: u64 = 0x3fff_ffff_f000;
 impl ReservedBuffer {
     /// A key that leads nowhere, and addresses that nobody can foresee.
     pub fn new(nic: &Arc<Nic>, domain: ProtectionDomain) -> Result<ReservedBuffer, Error> {
-        let _own = OwnCalls::told_by(nic);
+        let _own = OwnCalls::told_by(&nic.ground.records.trace);
         let key = nic.register_null(domain)?;
         let address = ::host::random() & RESERVED_ADDRESSES;
         Ok(ReservedBuffer { nic: Arc::clone(nic), key: Some(key), address, domain })
@@ -72,7 +72,7 @@ impl ReservedBuffer {
 impl Drop for ReservedBuffer {
     fn drop(&mut self) {
         if let Some(key) = self.key {
-            let _own = OwnCalls::told_by(&self.nic);
+            let _own = OwnCalls::told_by(&self.nic.ground.records.trace);
             let _ = self.nic.deregister(key);
         }
     }
@@ -97,7 +97,7 @@ impl Buffer {
     ) -> Result<Buffer, Error> {
         // Pages of its own: a program that keeps pages from its children keeps no others, and all of them come back.
         let mapping = Mapping::anonymous(length.max(1)).map_err(system("cannot allocate a buffer"))?;
-        let _own = OwnCalls::told_by(nic);
+        let _own = OwnCalls::told_by(&nic.ground.records.trace);
         let (key, address) = register(mapping.first(), length.max(1))?;
         Ok(Buffer { nic: Arc::clone(nic), mapping: ManuallyDrop::new(mapping), length, key, address, domain })
     }
@@ -140,7 +140,7 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let _own = OwnCalls::told_by(&self.nic);
+        let _own = OwnCalls::told_by(&self.nic.ground.records.trace);
         // Where it cannot be deregistered it may still be written, and so it stays.
         if self.nic.deregister(self.key).is_ok() {
             // SAFETY: dropped once, here; no key leads to it any more.

@@ -1,10 +1,10 @@
 //! What a program calls on a queue pair, and what follows from it: trains inside the process are delivered, and queue
 //! pairs go on that got room to send.
 
+use crate::call_trace as calls;
 use crate::nic::Nic;
 use crate::objects::device::Device;
 use crate::queue_pair::Qp;
-use crate::told_calls as calls;
 use trace::Call;
 use transport::{AddressVector, Attributes, Modify, ModifyError, PostError, ReceiveRequest, SendRequest, State};
 
@@ -18,7 +18,7 @@ impl Nic {
 impl Qp {
     /// Changes state and attributes, or neither. The link to its peer is chosen on the way to RTR.
     pub fn modify(&self, nic: &Nic, modify: &Modify) -> Result<(), ModifyError> {
-        self.change(nic, modify)?;
+        self.change(&nic.ground, modify)?;
         nic.called(Some(self.qpn()), || calls::modify_qp(modify));
         if let Some(av) = &modify.av {
             nic.called(Some(self.qpn()), || calls::path(self.context().device().port().gid(av.sgid_index), av));
@@ -30,7 +30,7 @@ impl Qp {
 
     /// Its connection has ended, as the connection manager says: everything outstanding is flushed.
     pub fn disconnect(&self, nic: &Nic) {
-        self.end_connection(nic);
+        self.end_connection(&nic.ground);
         nic.after_call(nic.now());
     }
 
@@ -40,7 +40,7 @@ impl Qp {
         self.post_more_sends(nic, requests, 0)
     }
 
-    /// The same for a part of the program's list, which has `first` requests before them.
+    /// Posts a part of a list of requests, which has `first` requests before this part.
     #[inline]
     pub fn post_more_sends(
         &self,
@@ -48,7 +48,7 @@ impl Qp {
         requests: &[SendRequest<'_>],
         first: usize,
     ) -> Result<(), (usize, PostError)> {
-        let posted = self.send(nic, requests, first);
+        let posted = self.send(&nic.ground, requests, first);
         nic.after_posting();
         posted
     }
@@ -80,7 +80,7 @@ impl Qp {
         requests: &[ReceiveRequest<'_>],
         first: usize,
     ) -> Result<(), (usize, PostError)> {
-        let posted = self.receive(nic, requests, first);
+        let posted = self.receive(&nic.ground, requests, first);
         nic.after_posting();
         posted
     }

@@ -13,17 +13,19 @@ use transport::packet_counters::Incidents;
 
 impl Nic {
     /// What this process has counted on the port of each device, since it opened its NIC. What belongs to no queue
-    /// pair, a packet for one that does not exist, say, counts for the device that the process opened first.
+    /// pair, a packet for one that does not exist or a wake of the engine, say, counts for the device that the process
+    /// opened first.
     pub fn counters(&self) -> Vec<(Arc<Device>, Counters)> {
         self.sum(|qp| Some(qp.counters()))
     }
 
-    /// The same; nothing once it was added to what the host remembers of processes that ended.
+    /// What this process has counted; nothing once it was added to what the host remembers of processes that ended.
     pub(crate) fn living_counters(&self) -> Vec<(Arc<Device>, Counters)> {
         if self.counted_as_ended.load(Ordering::Acquire) { Vec::new() } else { self.counters() }
     }
 
-    /// The same without what a thread is in the middle of, which may be the one that ends the process.
+    /// What this process has counted without what a thread is in the middle of, which may be the one that ends the
+    /// process.
     pub(crate) fn counters_before_exit(&self) -> Vec<(Arc<Device>, Counters)> {
         self.sum(Qp::try_counters)
     }
@@ -47,10 +49,11 @@ impl Nic {
             sum += counters.incidents;
             sum
         });
-        let first = self.first_opened.get().copied();
+        let first = self.objects.first_opened.get().copied();
         let place = all.iter().position(|(device, _)| Some(device.interface_index()) == first).unwrap_or(0);
         if let Some((_, counters)) = all.get_mut(place) {
             counters.incidents += self.of_no_queue_pair(&known);
+            counters.engine_wakes += self.ground.progress.engine.wakes.so_far();
         }
         all
     }

@@ -1,7 +1,7 @@
 //! Ports that programs open for management datagrams, and the port's own answers to performance management.
 
 use crate::error::{Error, system};
-use crate::gsi::{self, Counters, Delivery, Outgoing, PortId, Question, RegisterError, Registration, SendError};
+use crate::gsi::{self, CounterRequest, Counters, Delivery, Outgoing, PortId, RegisterError, Registration, SendError};
 use crate::nic::Nic;
 use crate::objects::channel::Channel;
 use crate::objects::device::Device;
@@ -39,7 +39,7 @@ impl ManagementPort {
 
     /// Registers an agent; answers its number.
     pub fn register(&self, wanted: &Registration) -> Result<u8, RegisterError> {
-        self.nic.gsi.register(&self.nic, &self.device, self.id, wanted)
+        self.nic.gsi.register(&self.nic.ground.host, &self.device, self.id, wanted)
     }
 
     /// Ends an agent.
@@ -49,7 +49,7 @@ impl ManagementPort {
 
     /// Sends a datagram of an agent.
     pub fn send(&self, agent: u8, out: &Outgoing<'_>) -> Result<(), SendError> {
-        self.nic.gsi.send(&self.nic, &self.device, (self.id, agent), out)
+        self.nic.gsi.send(&self.nic.ground, &self.device, (self.id, agent), out)
     }
 
     /// The address of the port from which another is reached: the one at an index of its table, if that can be.
@@ -72,7 +72,7 @@ impl Nic {
     /// what they answer is theirs to choose.
     pub(crate) fn answer_counters(self: &Arc<Nic>) {
         let weak = Arc::downgrade(self);
-        self.counting.does(move |questions: Vec<Question>| {
+        self.background.port_counting.does(move |questions: Vec<CounterRequest>| {
             if let Some(nic) = weak.upgrade() {
                 let sums = nic.user_counters();
                 questions.iter().for_each(|question| count(&nic, question, &sums));
@@ -82,9 +82,9 @@ impl Nic {
         let weak = Arc::downgrade(self);
         self.gsi.count_with(Box::new(move |question| {
             if let Some(nic) = weak.upgrade()
-                && !nic.counting.add("ubiverbs-counts", question)
+                && !nic.background.port_counting.add("ubiverbs-counts", question)
             {
-                nic.dropped(nic.now(), Some(Qpn::GSI), None, DropReason::CmCrowded);
+                nic.ground.dropped(nic.now(), Some(Qpn::GSI), None, DropReason::CmCrowded);
             }
         }));
     }
@@ -100,8 +100,8 @@ impl Nic {
 }
 
 /// Answers a request with what was counted on the port that was asked.
-fn count(nic: &Nic, question: &Question, sums: &BTreeMap<String, transport::Counters>) {
-    let device = nic.device_with(question.route.local);
+fn count(nic: &Nic, question: &CounterRequest, sums: &BTreeMap<String, transport::Counters>) {
+    let device = nic.ground.host.device_with(question.route.local);
     let counted = device.and_then(|device| sums.get(device.name()).copied()).unwrap_or_default();
     let (traffic, incidents) = (counted.traffic, counted.incidents);
     let counters = Counters {
@@ -117,7 +117,7 @@ fn count(nic: &Nic, question: &Question, sums: &BTreeMap<String, transport::Coun
         xmit_wait: incidents.wait_nanos / 1000,
         ..Counters::default()
     };
-    nic.gsi.answer_with(nic, question, counters);
+    nic.gsi.answer_with(&nic.ground, question, counters);
 }
 
 impl Drop for ManagementPort {

@@ -27,12 +27,16 @@ impl Qp {
     /// receives, so it must not be called while packets are taken.
     pub fn attach(&self, nic: &Nic, group: Gid) -> Result<(), Error> {
         let group = self.group(group)?;
-        nic.udp.join(group).map_err(|source| Error::System { what: "cannot join the multicast group", source })?;
-        match nic.groups.enter(group, self.qpn()) {
+        nic.ground
+            .links
+            .udp
+            .join(group)
+            .map_err(|source| Error::System { what: "cannot join the multicast group", source })?;
+        match nic.ground.links.groups.enter(group, self.qpn()) {
             Ok(true) => Ok(()),
             // The socket was in it already, for this queue pair.
             known => {
-                nic.udp.leave(group);
+                nic.ground.links.udp.leave(group);
                 let crowded = |_| Error::Exhausted { what: "places in a multicast group", limit: MAX_MEMBERS };
                 known.map(drop).map_err(crowded)
             }
@@ -42,16 +46,16 @@ impl Qp {
     /// Detaches it from a group.
     pub fn detach(&self, nic: &Nic, group: Gid) -> Result<(), Error> {
         let group = self.group(group)?;
-        if !nic.groups.exit(group, self.qpn()) {
+        if !nic.ground.links.groups.exit(group, self.qpn()) {
             return Err(Error::NotAttached { group: group.address });
         }
-        nic.udp.leave(group);
+        nic.ground.links.udp.leave(group);
         Ok(())
     }
 
     /// Whether it is attached to any group.
     pub fn is_attached(&self, nic: &Nic) -> bool {
-        self.kind() == Kind::UnreliableDatagram && !nic.groups.of(self.qpn()).is_empty()
+        self.kind() == Kind::UnreliableDatagram && !nic.ground.links.groups.of(self.qpn()).is_empty()
     }
 
     fn group(&self, gid: Gid) -> Result<Group, Error> {
@@ -76,23 +80,23 @@ impl Nic {
         if qp.kind() != Kind::UnreliableDatagram {
             return;
         }
-        for group in self.groups.of(qp.qpn()) {
-            if self.groups.exit(group, qp.qpn()) {
-                self.udp.leave(group);
+        for group in self.ground.links.groups.of(qp.qpn()) {
+            if self.ground.links.groups.exit(group, qp.qpn()) {
+                self.ground.links.udp.leave(group);
             }
         }
     }
 
-    /// The queue pairs that a packet to a group is for. Answers how many are in the group.
+    /// The queue pairs that a packet to a group is for. Returns how many are in the group.
     pub(crate) fn members(&self, now: Time, arrival: &Arrival<'_>, mut each: impl FnMut(&Arc<Qp>)) -> u32 {
         let group = Group { address: arrival.destination().to_ip(), interface: arrival.interface };
-        let groups = self.groups.read();
+        let groups = self.ground.links.groups.read();
         let mut members = 0;
         for qpn in groups.get(&group).into_iter().flatten() {
             let Some(qp) = self.qp(*qpn) else { continue };
             members += 1;
             if qp.ignores_own() && self.is_from(&qp, arrival) {
-                self.dropped(now, Some(*qpn), Some(&arrival.headers), DropReason::OwnMulticast);
+                self.ground.dropped(now, Some(*qpn), Some(&arrival.headers), DropReason::OwnMulticast);
             } else {
                 each(&qp);
             }

@@ -48,7 +48,7 @@ impl Nic {
         let RawOptions { spread, strips_tags, is_work_queue } = options;
         let interface = joins.context.device().interface_index();
         let refused = |source| Error::System { what: NO_SOCKET, source };
-        let port = if is_work_queue { None } else { Some(self.packets.port(interface).map_err(refused)?) };
+        let port = if is_work_queue { None } else { Some(self.ground.links.packets.port(interface).map_err(refused)?) };
         let raw = RawPart { port, spread, strips_tags: AtomicBool::new(strips_tags) };
         self.add_qp(config, joins, Some(Box::new(raw)), None)
     }
@@ -56,7 +56,7 @@ impl Nic {
     /// Removes the flows of a queue pair that goes.
     pub(crate) fn remove_flows(&self, qp: &Qp) {
         if let Some(port) = qp.packet_port() {
-            self.packets.remove(port, |rule| rule.target.qpn == qp.qpn());
+            self.ground.links.packets.remove(port, |rule| rule.target.qpn == qp.qpn());
         }
     }
 }
@@ -64,7 +64,7 @@ impl Nic {
 const NO_SOCKET: &str = "raw packets need CAP_NET_RAW in the network namespace, for a packet socket";
 
 impl Qp {
-    /// Has frames given to a raw queue pair. Answers the number of the flow. Waits for the thread that receives, so it
+    /// Has frames given to a raw queue pair. Returns the number of the flow. Waits for the thread that receives, so it
     /// must not be called while frames are taken.
     pub fn add_flow(&self, nic: &Nic, flow: Flow) -> Result<u32, Error> {
         let port = self.packet_port().ok_or(Error::NotRaw)?;
@@ -74,7 +74,7 @@ impl Qp {
         if rule.contradicts_itself() {
             return Err(Error::NoFlow { why: "its conditions contradict one another" });
         }
-        let added = nic.packets.add(port, rule);
+        let added = nic.ground.links.packets.add(port, rule);
         let added = added.map_err(|source| Error::System { what: NO_SOCKET, source })?;
         added.ok_or(Error::Exhausted { what: "flows on an interface", limit: MAX_FLOWS })
     }
@@ -82,7 +82,7 @@ impl Qp {
     /// Removes a flow: no frame comes by it any more when this returns.
     pub fn remove_flow(&self, nic: &Nic, id: u32) {
         if let Some(port) = self.packet_port() {
-            nic.packets.remove(port, |rule| rule.id == id);
+            nic.ground.links.packets.remove(port, |rule| rule.id == id);
         }
     }
 

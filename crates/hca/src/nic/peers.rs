@@ -30,21 +30,21 @@ impl Nic {
     /// A queue pair was connected: its peer is asked for, if a process of this host has it.
     pub(crate) fn ask_for_peer(&self, qp: &Qp, state: Option<State>) {
         let connected = matches!(state, Some(State::ReadyToReceive | State::ReadyToSend));
-        if !connected || !self.trace.is_checked() || !qp.kind().is_connected() {
+        if !connected || !self.ground.records.trace.is_checked() || !qp.kind().is_connected() {
             return;
         }
         let Attributes { av, dest_qpn, .. } = qp.attributes();
         // What this process has the checker knows.
-        if !self.is_own_address(av.dgid) || self.numbers.owns(dest_qpn) {
+        if !self.ground.host.is_own_address(av.dgid) || self.ground.host.numbers.owns(dest_qpn) {
             return;
         }
-        let mut questions = self.questions.0.lock();
+        let mut questions = self.background.peer_questions.0.lock();
         let starts = questions.is_none();
         questions.get_or_insert_default().insert(qp.qpn(), PEER_QUESTIONS);
         drop(questions);
         let nic = super::process::weak(self);
         if starts && ::host::thread::spawn("ubiverbs-peers", move || ask(&nic)).is_err() {
-            *self.questions.0.lock() = None;
+            *self.background.peer_questions.0.lock() = None;
         }
     }
 }
@@ -55,7 +55,7 @@ fn ask(nic: &Weak<Nic>) {
         std::thread::sleep(PEER_QUESTION_INTERVAL);
         let Some(nic) = nic.upgrade() else { return };
         let asked = {
-            let mut questions = nic.questions.0.lock();
+            let mut questions = nic.background.peer_questions.0.lock();
             match questions.take() {
                 Some(asked) if !asked.is_empty() => {
                     *questions = Some(BTreeMap::new());
@@ -69,7 +69,7 @@ fn ask(nic: &Weak<Nic>) {
         for (qpn, left) in asked {
             let again = nic.qp(qpn).is_some_and(|qp| !nic.tell_peer(&qp, &processes));
             if again && left > 1 {
-                let mut questions = nic.questions.0.lock();
+                let mut questions = nic.background.peer_questions.0.lock();
                 questions.get_or_insert_default().entry(qpn).or_insert(left - 1);
             }
         }
@@ -77,7 +77,7 @@ fn ask(nic: &Weak<Nic>) {
 }
 
 impl Nic {
-    /// Tells the trace what a queue pair's peer is, if a process says so. Answers whether that was all there is to say.
+    /// Tells the trace what a queue pair's peer is, if a process says so. Returns whether that was all there is to say.
     fn tell_peer(&self, qp: &Qp, processes: &[inventory::Process]) -> bool {
         let attributes = qp.attributes();
         let dest = attributes.dest_qpn;

@@ -2,11 +2,11 @@
 //! a lock that a thread of the parent may have held, and makes a NIC of its own when it needs one. What it sees of the
 //! parent's objects in its memory is dead. A process that ends in good order first sends what still waits in its NIC.
 
+use crate::call_trace as calls;
 use crate::error::Error;
 use crate::ground::Options;
 use crate::nic::Nic;
 use crate::record::tracing::is_traced;
-use crate::told_calls as calls;
 use crate::tuning::{EXIT_LOOK_INTERVAL, EXIT_WAIT_MAX};
 use latch::plain::Mutex;
 use latch::{PerProcess, Rank};
@@ -17,12 +17,12 @@ use std::time::Instant;
 use trace::Call;
 
 /// The NIC of this process, and how it was asked to be attached.
-static OURS: PerProcess<Mutex<Option<(Arc<Nic>, Options)>>> = PerProcess::new();
+static PROCESS_NIC: PerProcess<Mutex<Option<(Arc<Nic>, Options)>>> = PerProcess::new();
 
-/// Whether a thread holds `OURS` to make it, which takes long.
+/// Whether a thread holds `PROCESS_NIC` to make it, which takes long.
 static BEING_MADE: AtomicBool = AtomicBool::new(false);
 
-/// So often a thread that is told `OURS` is in use lets others run before it gives up.
+/// So often a thread that is told `PROCESS_NIC` is in use lets others run before it gives up.
 const ASKED_AT_ONCE: u32 = 10_000;
 
 impl Nic {
@@ -34,7 +34,7 @@ impl Nic {
     /// The NIC of this process, if there is one: while the NIC is being made there is none. It waits for other threads
     /// that ask the same, and gives up on one that may be itself, interrupted by a signal.
     pub fn present() -> Option<Arc<Nic>> {
-        let ours = OURS.get()?;
+        let ours = PROCESS_NIC.get()?;
         for _ in 0..ASKED_AT_ONCE {
             if let Some(held) = ours.try_lock() {
                 return held.as_ref().map(|(nic, _)| Arc::clone(nic));
@@ -47,11 +47,11 @@ impl Nic {
         None
     }
 
-    /// The same, attached as `options` say if it is made now. Answers also how it was asked to be attached when it was
-    /// made, which may have been otherwise.
+    /// The NIC of this process, attached as `options` say if it is made now. Also returns the options with which it was
+    /// made, which may have been others.
     pub fn of_process_with(options: Options) -> Result<(Arc<Nic>, Options), Error> {
         guard_forks();
-        let mut held = OURS.get_or_make(|| Mutex::new(Rank::Process, None)).lock();
+        let mut held = PROCESS_NIC.get_or_make(|| Mutex::new(Rank::Process, None)).lock();
         if let Some((nic, asked)) = &*held {
             return Ok((Arc::clone(nic), *asked));
         }
@@ -67,12 +67,12 @@ impl Nic {
 /// From now on a forked child lets go of what its parent has.
 pub(crate) fn guard_forks() {
     // Not a `Once`: a child that is forked in the middle of it would wait for ever. The handler may be entered twice.
-    static GUARDED: AtomicBool = AtomicBool::new(false);
-    if !GUARDED.load(Ordering::Acquire) {
-        // SAFETY: the handlers are async-signal-safe: the child's stores to atomics and closes descriptors, the parent's
-        // takes locks only where it need not wait.
+    static FORKS_GUARDED: AtomicBool = AtomicBool::new(false);
+    if !FORKS_GUARDED.load(Ordering::Acquire) {
+        // SAFETY: the handlers are async-signal-safe: the child's stores to atomics and closes descriptors, the
+        // parent's takes locks only where it need not wait.
         unsafe { libc::pthread_atfork(Some(::host::descriptor::before_fork), Some(in_parent), Some(in_child)) };
-        GUARDED.store(true, Ordering::Release);
+        FORKS_GUARDED.store(true, Ordering::Release);
     }
 }
 
@@ -86,10 +86,10 @@ extern "C" fn in_parent() {
 
 /// Tells the traces of all NICs, without waiting for a lock.
 fn tell_all(call: Call) {
-    let Some(nics) = NICS.get().and_then(Mutex::try_lock) else { return };
+    let Some(nics) = LIVING_NICS.get().and_then(Mutex::try_lock) else { return };
     for nic in nics.iter().filter_map(Weak::upgrade) {
-        if nic.trace.is_on() {
-            nic.trace.try_record(&calls::event(nic.now(), None, call));
+        if nic.ground.records.trace.is_on() {
+            nic.ground.records.trace.try_record(&calls::event(nic.now(), None, call));
         }
         if Arc::strong_count(&nic) == 1 {
             // Dropping the last would take locks.
@@ -125,25 +125,25 @@ extern "C" fn in_child() {
 }
 
 /// The NICs of this process: something may wait in them to be sent when it ends.
-static NICS: PerProcess<Mutex<Vec<Weak<Nic>>>> = PerProcess::new();
+static LIVING_NICS: PerProcess<Mutex<Vec<Weak<Nic>>>> = PerProcess::new();
 
 /// Sees to it that what waits in this NIC to be sent to peers is sent when the process ends, though its objects are
 /// never destroyed.
 pub(crate) fn flush_at_exit(nic: &Arc<Nic>) {
-    static REGISTERED: AtomicBool = AtomicBool::new(false);
-    if !REGISTERED.load(Ordering::Acquire) {
+    static EXIT_HOOK_REGISTERED: AtomicBool = AtomicBool::new(false);
+    if !EXIT_HOOK_REGISTERED.load(Ordering::Acquire) {
         // SAFETY: the handler is a plain function that takes nothing and does not unwind.
         unsafe { libc::atexit(at_exit) };
-        REGISTERED.store(true, Ordering::Release);
+        EXIT_HOOK_REGISTERED.store(true, Ordering::Release);
     }
-    let mut nics = NICS.get_or_make(|| Mutex::new(Rank::Nics, Vec::new())).lock();
+    let mut nics = LIVING_NICS.get_or_make(|| Mutex::new(Rank::Nics, Vec::new())).lock();
     nics.retain(|nic| nic.strong_count() > 0);
     nics.push(Arc::downgrade(nic));
 }
 
-/// The same NIC without keeping it; none if it is one that is not told of the process's end.
+/// A reference to this NIC that does not keep it alive; none if it is one that is not told of the process's end.
 pub(crate) fn weak(nic: &Nic) -> Weak<Nic> {
-    let nics = NICS.get_or_make(|| Mutex::new(Rank::Nics, Vec::new())).lock();
+    let nics = LIVING_NICS.get_or_make(|| Mutex::new(Rank::Nics, Vec::new())).lock();
     nics.iter().find(|weak| std::ptr::eq(weak.as_ptr(), nic)).cloned().unwrap_or_default()
 }
 
@@ -155,11 +155,11 @@ static AT_THE_VERY_END: extern "C" fn() = at_the_very_end;
 
 /// Has the engines say what was found or failed. Takes no lock that it would have to wait for, as [`at_exit`].
 extern "C" fn at_the_very_end() {
-    let Some(nics) = NICS.get().and_then(Mutex::try_lock) else { return };
+    let Some(nics) = LIVING_NICS.get().and_then(Mutex::try_lock) else { return };
     let since = Instant::now();
     for nic in nics.iter().filter_map(Weak::upgrade) {
-        if nic.trace.is_checked() || nic.failures.any() {
-            nic.engine.summarize_before_exit(since);
+        if nic.ground.records.trace.is_checked() || nic.ground.records.failures.any() {
+            nic.ground.progress.engine.summarize_before_exit(since);
         }
         forget(nic);
     }
@@ -180,7 +180,7 @@ extern "C" fn at_exit() {
     if is_traced() {
         tell_all(Call::Exit {});
     }
-    let Some(nics) = NICS.get().and_then(Mutex::try_lock) else { return };
+    let Some(nics) = LIVING_NICS.get().and_then(Mutex::try_lock) else { return };
     let since = Instant::now();
     if let Some(is_done) = DONE_BEFORE_EXIT.get() {
         while !is_done() && since.elapsed() < EXIT_WAIT_MAX {
@@ -189,7 +189,7 @@ extern "C" fn at_exit() {
     }
     let since = Instant::now();
     for nic in nics.iter().filter_map(Weak::upgrade) {
-        nic.engine.flush_before_exit(since);
+        nic.ground.progress.engine.flush_before_exit(since);
         // Dropping the last would take locks.
         forget(nic);
     }

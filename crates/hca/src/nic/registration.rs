@@ -1,8 +1,8 @@
 //! Registering plain memory of the process, the usual case. What is registered, and the copying, is the memory crate's.
 
+use crate::call_trace::OwnCalls;
 use crate::error::Error;
 use crate::nic::Nic;
-use crate::told_calls::OwnCalls;
 use trace::Call;
 use transport::{Access, ProtectionDomain};
 use wire::Key;
@@ -70,7 +70,7 @@ impl Nic {
     }
 
     fn told_of(&self, key: Key, call: impl FnOnce(&memory::RegionFacts) -> Call) {
-        if self.trace.is_on()
+        if self.ground.records.trace.is_on()
             && let Some(facts) = self.memory().region(key)
         {
             self.called(None, || call(&facts));
@@ -139,7 +139,7 @@ impl Nic {
     /// Work that still needs them afterwards fails. The library does it for programs that know nothing of keys: the
     /// trace is not told.
     pub fn lend<R>(&self, bytes: &[u8], domain: ProtectionDomain, f: impl FnOnce(Key) -> R) -> Result<R, Error> {
-        let own = OwnCalls::told_by(self);
+        let own = OwnCalls::told_by(&self.ground.records.trace);
         // SAFETY: the bytes stay while `f` runs, and there is no right to write to them. The key ends with `Loan`.
         let key = unsafe { self.register(bytes.as_ptr().cast_mut(), bytes.len(), domain, Access::empty()) }?;
         drop(own);
@@ -156,7 +156,7 @@ struct Loan<'a> {
 
 impl Drop for Loan<'_> {
     fn drop(&mut self) {
-        let _own = OwnCalls::told_by(self.nic);
+        let _own = OwnCalls::told_by(&self.nic.ground.records.trace);
         let ended = self.nic.deregister(self.key);
         assert!(ended.is_ok(), "a region of its own, without windows, can be deregistered");
     }

@@ -27,9 +27,9 @@ impl Nic {
     pub fn report(&self) -> Report {
         let mut queue_pairs = Vec::new();
         self.each_qp(|qp| queue_pairs.push(qp.report()));
-        let contexts: Vec<Arc<Context>> = self.contexts.lock().iter().filter_map(Weak::upgrade).collect();
-        let regions = self.memory.regions();
-        let shared: Vec<_> = self.srqs.read().values().cloned().collect();
+        let contexts: Vec<Arc<Context>> = self.objects.contexts.lock().iter().filter_map(Weak::upgrade).collect();
+        let regions = self.ground.memory.regions();
+        let shared = self.ground.shared_queues.all();
         let (mut of_domain, mut of_queue) = (Users::default(), Users::default());
         for pair in &queue_pairs {
             of_domain.add(pair.domain);
@@ -48,7 +48,7 @@ impl Nic {
         }
         let device_of: HashMap<u32, u32> = domains.iter().map(|domain| (domain.number, domain.interface)).collect();
         let interface_of = |domain: u32| device_of.get(&domain).copied().unwrap_or(0);
-        let queues: Vec<_> = self.cqs.lock().iter().filter_map(Weak::upgrade).collect();
+        let queues: Vec<_> = self.objects.cqs.lock().iter().filter_map(Weak::upgrade).collect();
         let mut shared_queues: Vec<_> = shared
             .iter()
             .map(|queue| SharedReceiveQueue {
@@ -108,10 +108,10 @@ impl Nic {
     /// Tells other processes that ask. A report takes long where there is much to tell, so a thread writes it.
     pub(crate) fn answer_inquiries(self: &Arc<Nic>) {
         let weak = Arc::downgrade(self);
-        self.inquiries.does(move |sockets| {
+        self.background.inquiries.does(move |sockets| {
             let Some(nic) = weak.upgrade() else { return };
             for socket in sockets {
-                // Whoever asked and has gone does not miss the answer.
+                // A process that asked and has gone does not miss the answer.
                 let _ = ::host::inquiry::answer(&socket, &nic.report().encode());
             }
         });
@@ -123,7 +123,7 @@ impl Nic {
         let mut ids = self.cm.report();
         for id in ids.iter_mut().filter(|id| id.interface == 0) {
             if let Some(source) = id.source.filter(|source| !source.ip().is_unspecified()) {
-                id.interface = self.interface_of(wire::Gid::from_ip(source.ip()));
+                id.interface = self.ground.host.interface_of(wire::Gid::from_ip(source.ip()));
             }
         }
         ids

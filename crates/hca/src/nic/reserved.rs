@@ -24,7 +24,7 @@ impl ReservedNumber {
     /// A new one.
     pub fn new(nic: &Arc<Nic>) -> Result<ReservedNumber, Error> {
         let qpn = nic.new_number()?;
-        nic.reserved_numbers.fetch_add(1, Ordering::Relaxed);
+        nic.objects.reserved_numbers.fetch_add(1, Ordering::Relaxed);
         Ok(ReservedNumber { nic: Arc::clone(nic), qpn: Some(qpn) })
     }
 
@@ -36,7 +36,7 @@ impl ReservedNumber {
     /// A queue pair has it from now on.
     pub(super) fn use_up(mut self) -> Qpn {
         let qpn = self.qpn.take().unwrap_or_default();
-        self.nic.reserved_numbers.fetch_sub(1, Ordering::Relaxed);
+        self.nic.objects.reserved_numbers.fetch_sub(1, Ordering::Relaxed);
         qpn
     }
 }
@@ -44,8 +44,8 @@ impl ReservedNumber {
 impl Drop for ReservedNumber {
     fn drop(&mut self) {
         if let Some(qpn) = self.qpn.take() {
-            self.nic.reserved_numbers.fetch_sub(1, Ordering::Relaxed);
-            self.nic.numbers.give_back(qpn);
+            self.nic.objects.reserved_numbers.fetch_sub(1, Ordering::Relaxed);
+            self.nic.ground.host.numbers.give_back(qpn);
         }
     }
 }
@@ -64,7 +64,7 @@ impl EarlyPackets {
 
     /// Keeps a copy. False if there are too many, or nothing is reserved.
     pub fn keep(&mut self, nic: &Nic, arrival: &Arrival<'_>) -> bool {
-        let keeps = nic.reserved_numbers.load(Ordering::Relaxed) > 0 && self.packets.len() < EARLY_PACKETS;
+        let keeps = nic.objects.reserved_numbers.load(Ordering::Relaxed) > 0 && self.packets.len() < EARLY_PACKETS;
         if keeps {
             self.packets.push((Arrival { payload: &[], bytes: &[], ..*arrival }, arrival.payload.to_vec()));
         }
@@ -76,16 +76,16 @@ impl EarlyPackets {
     pub fn hand_out(self, nic: &Nic, now: Time) {
         for (arrival, payload) in self.packets {
             let bth = &arrival.headers.bth;
-            let qp = nic.qps.get(bth.dest_qpn).or_else(|| {
+            let qp = nic.objects.qps.get(bth.dest_qpn).or_else(|| {
                 nic.cm.heard_early(nic, arrival.source(), bth.dest_qpn, bth.psn);
-                nic.qps.get(bth.dest_qpn)
+                nic.objects.qps.get(bth.dest_qpn)
             });
             match qp {
                 Some(qp) => {
-                    qp.take_arrivals(nic, now, &[Arrival { payload: &payload, ..arrival }]);
-                    qp.advance(nic, now);
+                    qp.take_arrivals(&nic.ground, now, &[Arrival { payload: &payload, ..arrival }]);
+                    qp.advance(&nic.ground, now);
                 }
-                None => nic.dropped(now, None, Some(&arrival.headers), DropReason::UnknownQp),
+                None => nic.ground.dropped(now, None, Some(&arrival.headers), DropReason::UnknownQp),
             }
         }
     }

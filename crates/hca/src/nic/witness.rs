@@ -8,18 +8,18 @@ use std::sync::{Arc, Weak};
 use trace::Pieces;
 
 /// So many bytes are looked at whole. Of more, the first and last of each piece, and samples between them.
-const WHOLE: u64 = 4096;
+const MAX_WHOLE_BYTES: u64 = 4096;
 /// Bytes at either end of a long piece.
-const END: u64 = 256;
+const END_BYTES: u64 = 256;
 /// Samples between the ends of a long piece, and the bytes of each.
-const SAMPLES: u64 = 24;
-const SAMPLE: u64 = 32;
+const SAMPLE_COUNT: u64 = 24;
+const SAMPLE_BYTES: u64 = 32;
 
 /// Looking at a buffer takes a system call, which costs as much as many messages. So many nanoseconds may be spent on it
 /// at once, and afterwards one part in so many of the time that passes, but not before there is enough for many looks:
 /// of a program that sends without pause, some runs of messages are compared.
 const BUDGET_NS: u64 = 5_000_000;
-const SHARE: u64 = 32;
+const BUDGET_SHARE: u64 = 32;
 const ENOUGH_NS: u64 = 1_000_000;
 
 /// How much time was spent on looking.
@@ -35,7 +35,7 @@ impl Budget {
     /// Whether it allows another look at this time of the NIC's clock.
     fn allows(&mut self, now: u64) -> bool {
         let since = *self.since.get_or_insert(now);
-        let left = (BUDGET_NS + now.saturating_sub(since) / SHARE).saturating_sub(self.spent);
+        let left = (BUDGET_NS + now.saturating_sub(since) / BUDGET_SHARE).saturating_sub(self.spent);
         self.rests = if self.rests { left < ENOUGH_NS } else { left == 0 };
         !self.rests
     }
@@ -81,7 +81,7 @@ impl LiveWitness {
 
     /// Notes which bytes of the pieces are looked at. `None` if a key does not lead to them.
     fn choose(&mut self, pieces: &Pieces) -> Option<()> {
-        let whole = pieces.bytes <= WHOLE;
+        let whole = pieces.bytes <= MAX_WHOLE_BYTES;
         let mut places = std::mem::take(&mut self.places);
         places.clear();
         let found = self.ask(|nic| {
@@ -101,14 +101,14 @@ impl LiveWitness {
 
 /// The places of a long piece that are looked at.
 fn sample(place: u64, length: u64, places: &mut Vec<(u64, usize)>) {
-    if length <= 2 * END + SAMPLES * SAMPLE {
+    if length <= 2 * END_BYTES + SAMPLE_COUNT * SAMPLE_BYTES {
         return places.push((place, length as usize));
     }
-    places.push((place, END as usize));
-    let between = length - 2 * END - SAMPLE;
-    let at = |index| place + END + between * index / SAMPLES;
-    places.extend((0..SAMPLES).map(|index| (at(index), SAMPLE as usize)));
-    places.push((place + length - END, END as usize));
+    places.push((place, END_BYTES as usize));
+    let between = length - 2 * END_BYTES - SAMPLE_BYTES;
+    let at = |index| place + END_BYTES + between * index / SAMPLE_COUNT;
+    places.extend((0..SAMPLE_COUNT).map(|index| (at(index), SAMPLE_BYTES as usize)));
+    places.push((place + length - END_BYTES, END_BYTES as usize));
 }
 
 impl Witness for LiveWitness {
@@ -141,9 +141,9 @@ impl Witness for LiveWitness {
 /// A hash of eight bytes at a time, each step of which can be undone: of two contents that differ in one word the hashes
 /// differ.
 fn hash(bytes: &[u8]) -> u64 {
-    const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+    const HASH_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
     let (words, rest) = bytes.as_chunks::<8>();
-    let mix = |hash: u64, word: u64| (hash.rotate_left(23) ^ word).wrapping_mul(FACTOR);
+    let mix = |hash: u64, word: u64| (hash.rotate_left(23) ^ word).wrapping_mul(HASH_FACTOR);
     let hash = words.iter().fold(bytes.len() as u64, |hash, word| mix(hash, u64::from_le_bytes(*word)));
     let mut last = [0; 8];
     last[..rest.len()].copy_from_slice(rest);
@@ -206,9 +206,9 @@ mod tests {
         assert!(budget.allows(1_000));
         budget.spend(BUDGET_NS - 1);
         assert!(budget.allows(1_000), "what may be spent at once");
-        budget.spend(1 + SHARE);
-        assert!(!budget.allows(1_000) && !budget.allows(1_000 + SHARE * (SHARE + ENOUGH_NS - 1)));
-        assert!(budget.allows(1_000 + SHARE * (1 + SHARE + ENOUGH_NS)), "time has passed");
+        budget.spend(1 + BUDGET_SHARE);
+        assert!(!budget.allows(1_000) && !budget.allows(1_000 + BUDGET_SHARE * (BUDGET_SHARE + ENOUGH_NS - 1)));
+        assert!(budget.allows(1_000 + BUDGET_SHARE * (1 + BUDGET_SHARE + ENOUGH_NS)), "time has passed");
     }
 
     #[test]

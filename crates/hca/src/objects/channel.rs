@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub struct Channel<T> {
     number: u32,
     ready: Ready,
-    waiting: Mutex<Waiting<T>>,
+    waiting: Mutex<WaitingEvents<T>>,
 }
 
 /// Who hears that something waits.
@@ -37,14 +37,14 @@ impl fmt::Debug for Ready {
 
 /// What waits. While the lock is not held, there is a byte in the pipe if there is an event, and none if there is none.
 #[derive(Debug)]
-struct Waiting<T> {
+struct WaitingEvents<T> {
     events: VecDeque<T>,
     /// Bytes in the pipe: as many as events, unless it is full.
     bytes: usize,
 }
 
 /// How many there were.
-static CHANNELS: AtomicU32 = AtomicU32::new(1);
+static NEXT_CHANNEL: AtomicU32 = AtomicU32::new(1);
 
 impl<T> Channel<T> {
     /// An empty one.
@@ -59,8 +59,8 @@ impl<T> Channel<T> {
     }
 
     fn with(ready: Ready) -> Channel<T> {
-        let waiting = Waiting { events: VecDeque::new(), bytes: 0 };
-        let number = CHANNELS.fetch_add(1, Ordering::Relaxed);
+        let waiting = WaitingEvents { events: VecDeque::new(), bytes: 0 };
+        let number = NEXT_CHANNEL.fetch_add(1, Ordering::Relaxed);
         Channel { number, ready, waiting: Mutex::new(Rank::Events, waiting) }
     }
 
@@ -74,7 +74,7 @@ impl<T> Channel<T> {
         self.push_if(event, |_| true);
     }
 
-    /// Adds an event if those that wait are as `condition` wants. Answers whether it did.
+    /// Adds an event if those that wait are as `condition` wants. Returns whether it did.
     pub fn push_if(&self, event: T, condition: impl FnOnce(&VecDeque<T>) -> bool) -> bool {
         let mut waiting = self.lock();
         if !condition(&waiting.events) {
@@ -165,12 +165,12 @@ impl<T> Channel<T> {
         }
     }
 
-    fn lock(&self) -> latch::plain::Guard<MutexGuard<'_, Waiting<T>>> {
+    fn lock(&self) -> latch::plain::Guard<MutexGuard<'_, WaitingEvents<T>>> {
         self.waiting.lock()
     }
 
     /// Takes the bytes out of the pipe that are more than there are events.
-    fn uncount(&self, waiting: &mut Waiting<T>) {
+    fn uncount(&self, waiting: &mut WaitingEvents<T>) {
         let surplus = waiting.bytes.saturating_sub(waiting.events.len());
         if let Ready::Pipe(pipe) = &self.ready {
             pipe.remove(surplus);

@@ -14,7 +14,7 @@ use wire::Qpn;
 
 /// A completion with the moment it was raised, in nanoseconds of the NIC's clock.
 #[derive(Debug)]
-struct Entry {
+struct TimedCompletion {
     completion: Completion,
     at: u64,
 }
@@ -149,7 +149,7 @@ impl fmt::Debug for Observer {
 
 #[derive(Debug)]
 struct Inner {
-    entries: VecDeque<Entry>,
+    entries: VecDeque<TimedCompletion>,
     capacity: u32,
     /// How many of the oldest entries the program was told of by an event, and has not polled anything since.
     told: usize,
@@ -169,7 +169,7 @@ impl Inner {
         }
     }
 
-    /// Counts a completion that wakes, at this time. Answers whether it does so now.
+    /// Counts a completion that wakes, at this time. Returns whether it does so now.
     fn is_enough(&mut self, completion: &Completion, at: u64) -> bool {
         let Moderation { count, period } = self.moderation;
         self.met += 1;
@@ -250,7 +250,7 @@ impl CompletionQueue {
             self.fresh.store(true, Ordering::Release);
             return Added::Overflowed;
         }
-        inner.entries.push_back(Entry { completion: *completion, at });
+        inner.entries.push_back(TimedCompletion { completion: *completion, at });
         self.waiting.store(inner.entries.len() as u32, Ordering::Release);
         // After the entry, never before: the thread that takes the flag away looks for entries next.
         self.fresh.store(true, Ordering::Release);
@@ -286,7 +286,7 @@ impl CompletionQueue {
     }
 
     /// Wakes the program if what came for it has waited long enough, or if the queue pair that keeps the time for it
-    /// goes: then there is no `now`. Answers how long it has to wait otherwise.
+    /// goes: then there is no `now`. Returns how long it has to wait otherwise.
     pub(crate) fn time_has_come(&self, now: Option<u64>) -> Option<u64> {
         let mut inner = self.inner.lock();
         let until = inner.until?;
@@ -307,7 +307,7 @@ impl CompletionQueue {
         let mut inner = self.inner.lock();
         let count = room.min(inner.entries.len());
         for _ in 0..count {
-            if let Some(Entry { completion, at }) = inner.entries.front() {
+            if let Some(TimedCompletion { completion, at }) = inner.entries.front() {
                 take(completion, *at);
             }
             inner.entries.pop_front();

@@ -42,15 +42,15 @@ pub struct Context {
 }
 
 /// Protection domains are numbered across the process: memory of one device must not open another's.
-static DOMAINS: AtomicU32 = AtomicU32::new(1);
+static NEXT_DOMAIN: AtomicU32 = AtomicU32::new(1);
 
-static CONTEXTS: AtomicU32 = AtomicU32::new(1);
+static NEXT_CONTEXT: AtomicU32 = AtomicU32::new(1);
 
 impl Context {
     pub(crate) fn new(device: Arc<Device>) -> io::Result<Context> {
-        let number = CONTEXTS.fetch_add(1, Ordering::Relaxed);
+        let number = NEXT_CONTEXT.fetch_add(1, Ordering::Relaxed);
         let domains = Mutex::new(Rank::Domains, BTreeSet::new());
-        Ok(Context { device, events: Channel::new()?, next_domain: &DOMAINS, number, domains })
+        Ok(Context { device, events: Channel::new()?, next_domain: &NEXT_DOMAIN, number, domains })
     }
 
     /// Its number, for those who ask what there is.

@@ -11,7 +11,7 @@ use transport::packet_counters::ip_header;
 use wire::{Gid, Mtu, Opcode};
 
 /// How many entries a GID table has. Always more than there are addresses: programs expect empty ones.
-pub const GIDS: usize = 64;
+pub const GID_TABLE_LEN: usize = 64;
 
 /// A device: an interface seen as an RDMA NIC.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ impl Device {
             name: format!("ubi_{}", interface.name),
             guid: guid(interface),
             index: interface.index,
-            port: RwLock::new(Rank::Port, Port { active: false, interface_mtu: 0, gids: vec![None; GIDS] }),
+            port: RwLock::new(Rank::Port, Port { active: false, interface_mtu: 0, gids: vec![None; GID_TABLE_LEN] }),
             counted: Mutex::new(Rank::PortCounters, Counters::default()),
         };
         device.follow(Some(interface));
@@ -123,7 +123,7 @@ impl Device {
                 continue;
             }
             // The last entry stays empty.
-            if let Some(free) = port.gids.iter_mut().take(GIDS - 1).find(|entry| entry.is_none()) {
+            if let Some(free) = port.gids.iter_mut().take(GID_TABLE_LEN - 1).find(|entry| entry.is_none()) {
                 *free = Some(gid);
                 change.gids = true;
             }

@@ -4,11 +4,13 @@
 use crate::objects::completion_queue::{Added, CompletionQueue};
 use crate::objects::context::{AsyncEvent, Context};
 use latch::Rank;
-use latch::plain::Mutex;
+use latch::plain::{Mutex, RwLock};
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use transport::{
     PostError, ProtectionDomain, ReceiveRequest, ReceiveWork, SharedReceiveQueue, SrqAttributes, SrqError, SrqEvent,
-    SrqModify, TagList, TagRequest, TaggedTaken, Taken,
+    SrqModify, TagList, TagRequest, TaggedTaken, TakenReceive,
 };
 use wire::Srqn;
 
@@ -48,6 +50,63 @@ pub enum SharedQueueKind {
 struct Tags {
     cq: Arc<CompletionQueue>,
     list: Mutex<TagList>,
+}
+
+/// The shared receive queues of a process.
+#[derive(Debug)]
+pub(crate) struct SharedQueueTable {
+    queues: RwLock<HashMap<Srqn, Arc<SharedQueue>>>,
+    next_number: AtomicU32,
+}
+
+impl Default for SharedQueueTable {
+    fn default() -> SharedQueueTable {
+        let queues = RwLock::new(Rank::SharedQueues, HashMap::new());
+        SharedQueueTable { queues, next_number: AtomicU32::new(1) }
+    }
+}
+
+impl SharedQueueTable {
+    /// Adds the queue that `make` makes for a new number; none if there are `limit` already.
+    pub fn add(&self, limit: usize, make: impl FnOnce(Srqn) -> SharedQueue) -> Option<Arc<SharedQueue>> {
+        let mut queues = self.queues.write();
+        if queues.len() >= limit {
+            return None;
+        }
+        // Numbers go round, and a queue may live for longer than that takes.
+        let number = loop {
+            let number = Srqn::new(self.next_number.fetch_add(1, Ordering::Relaxed));
+            if !queues.contains_key(&number) {
+                break number;
+            }
+        };
+        let queue = Arc::new(make(number));
+        queues.insert(number, Arc::clone(&queue));
+        Some(queue)
+    }
+
+    pub fn remove(&self, number: Srqn) {
+        self.queues.write().remove(&number);
+    }
+
+    /// All of them, as they are now.
+    pub fn all(&self) -> Vec<Arc<SharedQueue>> {
+        self.queues.read().values().cloned().collect()
+    }
+
+    /// The queue of that number, if a queue pair of this XRC domain (or none) may use it.
+    pub fn usable_by(&self, number: Srqn, xrc_domain: Option<u32>) -> Option<Arc<SharedQueue>> {
+        let queues = self.queues.read();
+        queues.get(&number).filter(|queue| queue.xrc().map(|xrc| xrc.domain) == xrc_domain).cloned()
+    }
+
+    /// Tells the observers of the completion queues that shared receive queues have of their own.
+    #[cold]
+    pub fn announce(&self) {
+        let queues: Vec<_> =
+            self.queues.read().values().filter_map(|queue| queue.completion_queue().cloned()).collect();
+        queues.iter().for_each(|queue| queue.announce());
+    }
 }
 
 /// A shared receive queue.
@@ -108,7 +167,7 @@ impl SharedQueue {
         self.xrc.as_ref().map(|xrc| &xrc.cq).or(self.tags.as_ref().map(|tags| &tags.cq))
     }
 
-    /// Carries out an operation on its tagged buffers at the time `at` of the NIC's clock. Answers the handle of a
+    /// Carries out an operation on its tagged buffers at the time `at` of the NIC's clock. Returns the handle of a
     /// buffer that was added.
     pub fn run_tag_request(&self, request: &TagRequest<'_>, at: u64) -> Result<Option<u32>, PostError> {
         let Some(tags) = &self.tags else { return Err(PostError::NoTags) };
@@ -136,9 +195,9 @@ impl SharedQueue {
             return TaggedTaken::Matched;
         }
         match self.take(into) {
-            Taken::Taken => TaggedTaken::Unmatched { out_of_step: tag.is_some() && list.was_unexpected() },
-            Taken::Empty => TaggedTaken::Empty,
-            Taken::Unknown => TaggedTaken::Unknown,
+            TakenReceive::Taken => TaggedTaken::Unmatched { out_of_step: tag.is_some() && list.was_unexpected() },
+            TakenReceive::Empty => TaggedTaken::Empty,
+            TakenReceive::Unknown => TaggedTaken::Unknown,
         }
     }
 
@@ -172,7 +231,7 @@ impl SharedQueue {
         self.queue.lock().query()
     }
 
-    pub(crate) fn take(&self, into: &mut ReceiveWork) -> Taken {
+    pub(crate) fn take(&self, into: &mut ReceiveWork) -> TakenReceive {
         let mut queue = self.queue.lock();
         let taken = queue.take(into);
         while let Some(event) = queue.poll_event() {
@@ -180,6 +239,6 @@ impl SharedQueue {
                 self.context.raise(AsyncEvent::SrqLimit(self.number));
             }
         }
-        if taken { Taken::Taken } else { Taken::Empty }
+        if taken { TakenReceive::Taken } else { TakenReceive::Empty }
     }
 }

@@ -6,9 +6,9 @@ use std::sync::{Arc, OnceLock};
 use wire::Qpn;
 
 /// Numbers per page, pages per shelf, and shelves: together all numbers there are.
-const PAGE: usize = 256;
-const SHELF: usize = 256;
-const SHELVES: usize = 256;
+const NUMBERS_PER_PAGE: usize = 256;
+const PAGES_PER_SHELF: usize = 256;
+const SHELF_COUNT: usize = 256;
 
 /// Pages and shelves are made when they are first needed, and stay.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ fn empty<T>(length: usize) -> Box<[OnceLock<T>]> {
 
 impl<T> Default for Table<T> {
     fn default() -> Table<T> {
-        Table { shelves: empty(SHELVES), version: AtomicU32::new(0) }
+        Table { shelves: empty(SHELF_COUNT), version: AtomicU32::new(0) }
     }
 }
 
@@ -58,8 +58,9 @@ impl<T> Table<T> {
     /// Gives something this number.
     pub fn insert(&self, qpn: Qpn, object: Arc<T>) {
         let (shelf, page, index) = place(qpn);
-        let shelf = self.shelves[shelf].get_or_init(|| empty(SHELF));
-        let page = shelf[page].get_or_init(|| RwLock::new(Rank::QueuePairs, (0..PAGE).map(|_| None).collect()));
+        let shelf = self.shelves[shelf].get_or_init(|| empty(PAGES_PER_SHELF));
+        let page =
+            shelf[page].get_or_init(|| RwLock::new(Rank::QueuePairs, (0..NUMBERS_PER_PAGE).map(|_| None).collect()));
         page.write()[index] = Some(object);
     }
 
@@ -90,5 +91,9 @@ impl<T> Table<T> {
 #[inline]
 fn place(qpn: Qpn) -> (usize, usize, usize) {
     let number = qpn.value() as usize;
-    (number / (PAGE * SHELF), number / PAGE % SHELF, number % PAGE)
+    (
+        number / (NUMBERS_PER_PAGE * PAGES_PER_SHELF),
+        number / NUMBERS_PER_PAGE % PAGES_PER_SHELF,
+        number % NUMBERS_PER_PAGE,
+    )
 }

@@ -42,8 +42,8 @@ impl DelayedAckOwner {
         }
     }
 
-    /// The same for an engine that goes to sleep: it has said so, and no acknowledgement waits that it does not see
-    /// here.
+    /// The queue pair whose acknowledgement waits, for an engine that goes to sleep: it has said so, and no
+    /// acknowledgement waits that it does not see here.
     pub fn get_last(&self) -> Option<Qpn> {
         fence(Ordering::SeqCst);
         self.get()
@@ -116,7 +116,7 @@ impl DelayedAck {
         delayed_ack_owner.due.store(0, Ordering::Relaxed);
     }
 
-    /// A request of the program's is sent. Answers what should go with it.
+    /// A request of the program's is sent. Returns what should go with it.
     #[inline]
     pub fn goes_with(&mut self, now: Time, delayed_ack_owner: &DelayedAckOwner) -> Option<(Psn, Msn)> {
         self.habit.answers();

@@ -2,9 +2,10 @@
 //! when the engine sleeps, and the bell. The thread itself is in `drive/engine_thread.rs`; what it decides by is the
 //! [`policy`](super::policy).
 
-use crate::progress::bell::{Bell, Clapper};
+use crate::progress::bell::{Bell, WakeSignal};
 use crate::progress::engine_affinity::Seen;
 use crate::progress::policy::{Policy, Polls};
+use crate::progress::wake_reason::WakeCounts;
 use crate::tuning::{EXIT_FLUSH_MAX, EXIT_LOOK_INTERVAL};
 use link::shared::Doorbell;
 use std::io;
@@ -28,6 +29,8 @@ pub(crate) struct Engine {
     pub(crate) seen: Seen,
     /// Until when the engine sleeps, zero while it is awake.
     pub(crate) asleep_until: AtomicU64,
+    /// How often its thread woke, and why.
+    pub(crate) wakes: WakeCounts,
     /// Threads of the program that wait inside a call, and so drive.
     pub(crate) waiters: AtomicU32,
     /// They do, and the engine leaves the sockets to them.
@@ -58,7 +61,7 @@ enum Exit {
     Summarized,
 }
 
-impl Clapper for host::event_fd::Bell {
+impl WakeSignal for host::event_fd::Bell {
     fn strike(&self) {
         host::event_fd::Bell::strike(self);
     }
@@ -74,6 +77,7 @@ impl Engine {
             looks: AtomicU64::new(0),
             seen: Seen::new(processors),
             asleep_until: AtomicU64::new(0),
+            wakes: WakeCounts::default(),
             waiters: AtomicU32::new(0),
             relieved: AtomicBool::new(false),
             observed: AtomicU32::new(0),
@@ -125,7 +129,7 @@ impl Engine {
 
     /// Readable when the bell was struck.
     pub fn bell_fd(&self) -> RawFd {
-        self.bell.clapper().raw()
+        self.bell.signal().raw()
     }
 
     /// How often this thread of the program has polled, about.

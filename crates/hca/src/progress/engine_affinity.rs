@@ -10,7 +10,7 @@ use std::mem::{size_of, zeroed};
 use std::sync::atomic::{AtomicU32, Ordering};
 use transport::Time;
 
-const UNKNOWN: u32 = u32::MAX;
+const UNKNOWN_PROCESSOR: u32 = u32::MAX;
 
 /// The processor that the program was last seen on.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(crate) struct Seen {
 
 impl Seen {
     pub fn new(processors: usize) -> Seen {
-        Seen { matters: FEW_PROCESSORS.contains(&processors), processor: AtomicU32::new(UNKNOWN) }
+        Seen { matters: FEW_PROCESSORS.contains(&processors), processor: AtomicU32::new(UNKNOWN_PROCESSOR) }
     }
 
     /// The program sends something.
@@ -49,7 +49,7 @@ impl EngineAffinity {
     #[inline]
     pub fn step(&mut self, seen: &Seen, now: Time) {
         let processor = seen.processor.load(Ordering::Relaxed);
-        if processor != UNKNOWN && self.avoids != Some(processor) {
+        if processor != UNKNOWN_PROCESSOR && self.avoids != Some(processor) {
             self.avoid(processor, now);
         }
     }

@@ -5,7 +5,7 @@
 
 use crate::progress::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::tuning::{LEASE_POLLS_MAX, LEASE_POLLS_MAX_SPARE, LEASE_POLLS_MIN};
-use latch::{Apart, STRIPES};
+use latch::{Apart, STRIPE_COUNT};
 
 /// See the module.
 #[derive(Debug)]
@@ -13,7 +13,7 @@ pub(crate) struct Lease {
     /// It is held, unless something is against it.
     held: AtomicBool,
     /// Polls that drove, since the last time the lease was lost: threads count for themselves.
-    polls: [Apart<AtomicU64>; STRIPES],
+    polls: [Apart<AtomicU64>; STRIPE_COUNT],
     /// How many earn it, and the most that are asked for.
     needed: AtomicU64,
     most: u64,
@@ -33,13 +33,13 @@ impl Lease {
         }
     }
 
-    /// A poll found nothing, and drove. Answers whether it has just earned the lease: then the engine must be told to
+    /// A poll found nothing, and drove. Returns whether it has just earned the lease: then the engine must be told to
     /// keep away.
     #[inline]
     pub fn polled(&self) -> bool {
         // Threads that share a count may count as one: it is the same to the engine, and an addition that loses nothing
         // costs as much as a message.
-        let count = &self.polls[latch::stripe() % STRIPES].0;
+        let count = &self.polls[latch::stripe() % STRIPE_COUNT].0;
         let polls = count.load(Ordering::Relaxed) + 1;
         count.store(polls, Ordering::Relaxed);
         !self.held.load(Ordering::Relaxed) && self.earn(polls)
@@ -73,7 +73,7 @@ impl Lease {
     /// How often this thread has, about.
     #[inline]
     pub fn polls_here(&self) -> u64 {
-        self.polls[latch::stripe() % STRIPES].0.load(Ordering::Relaxed)
+        self.polls[latch::stripe() % STRIPE_COUNT].0.load(Ordering::Relaxed)
     }
 
     fn start_anew(&self) {

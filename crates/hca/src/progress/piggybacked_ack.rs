@@ -99,7 +99,7 @@ impl Habit {
         self.open
     }
 
-    /// So many messages have come at once. Answers whether their acknowledgement may wait.
+    /// So many messages have come at once. Returns whether their acknowledgement may wait.
     #[inline]
     pub fn came(&mut self, messages: u32) -> bool {
         if messages > 0 && (std::mem::replace(&mut self.open, true) || messages > 1) {
@@ -146,7 +146,7 @@ impl PiggybackedAck {
         may
     }
 
-    /// It has gone, or is about to. Answers whether one waited.
+    /// It has gone, or is about to. Returns whether one waited.
     #[inline]
     pub fn ends(&mut self, piggyback_owner: &PiggybackOwner) -> bool {
         let waited = std::mem::take(&mut self.waits);

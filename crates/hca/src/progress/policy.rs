@@ -196,7 +196,7 @@ impl Spin {
         self.looks += 1;
     }
 
-    /// A look at the rings found nothing. Answers whether the next one should go beyond them, and ask
+    /// A look at the rings found nothing. Returns whether the next one should go beyond them, and ask
     /// [`goes_on`](Spin::goes_on).
     pub fn found_nothing(&mut self) -> bool {
         self.looks += 1;

@@ -1,13 +1,13 @@
 //! Waiting for descriptors.
 
-use ::host::descriptor::Descriptor;
+use ::host::event_set::EventSet;
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
 
 /// The most descriptors one waits for: the sockets of two address families, the registry's, and one's own.
-const MOST: usize = 8;
+const MAX_DESCRIPTORS: usize = 8;
 
-/// Sleeps until one of the descriptors is readable or `nanos` have passed; `None` is for ever. Answers which are ready,
+/// Sleeps until one of the descriptors is readable or `nanos` have passed; `None` is for ever. Returns which are ready,
 /// a bit for each. A signal ends it early: then the error is `Interrupted`, and the caller decides whether to look
 /// again.
 pub(crate) fn until_ready(fds: impl IntoIterator<Item = RawFd>, nanos: Option<u64>) -> io::Result<u32> {
@@ -19,14 +19,14 @@ pub(crate) fn until_ready(fds: impl IntoIterator<Item = RawFd>, nanos: Option<u6
 /// What a thread sleeps on, and how long.
 #[derive(Clone, Copy, Debug)]
 pub struct Sleep {
-    polled: [libc::pollfd; MOST],
+    polled: [libc::pollfd; MAX_DESCRIPTORS],
     nanos: Option<u64>,
 }
 
 impl Default for Sleep {
     /// On nothing.
     fn default() -> Sleep {
-        Sleep { polled: [libc::pollfd { fd: -1, events: 0, revents: 0 }; MOST], nanos: None }
+        Sleep { polled: [libc::pollfd { fd: -1, events: 0, revents: 0 }; MAX_DESCRIPTORS], nanos: None }
     }
 }
 
@@ -50,10 +50,10 @@ impl Sleep {
         self.polled.iter().rev().fold(0, |bits, slot| bits << 1 | u32::from(slot.revents != 0))
     }
 
-    /// Sleeps, on one descriptor more. Answers whether that was ready; it is not among those that [`ready`](Self::ready)
+    /// Sleeps, on one descriptor more. Returns whether that was ready; it is not among those that [`ready`](Self::ready)
     /// tells of.
     pub(crate) fn until_ready_or(&mut self, fd: RawFd) -> io::Result<bool> {
-        let free = self.polled.iter().position(|slot| slot.fd < 0).unwrap_or(MOST - 1);
+        let free = self.polled.iter().position(|slot| slot.fd < 0).unwrap_or(MAX_DESCRIPTORS - 1);
         let kept = std::mem::replace(&mut self.polled[free], libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
         let slept = self.until_ready();
         let ready = std::mem::replace(&mut self.polled[free], kept).revents != 0;
@@ -65,7 +65,8 @@ impl Sleep {
         let limit = self.nanos.map(timespec);
         let limit = limit.as_ref().map_or(std::ptr::null(), |limit| &raw const *limit);
         // SAFETY: `polled` and the limit are live for the duration of the call; negative descriptors are passed over.
-        let answer = unsafe { libc::ppoll(self.polled.as_mut_ptr(), MOST as libc::nfds_t, limit, std::ptr::null()) };
+        let answer =
+            unsafe { libc::ppoll(self.polled.as_mut_ptr(), MAX_DESCRIPTORS as libc::nfds_t, limit, std::ptr::null()) };
         if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 }
@@ -77,39 +78,30 @@ fn timespec(nanos: u64) -> libc::timespec {
 /// Descriptors that are waited for again and again: the kernel keeps the list, and one of them, a bell, need not be
 /// read after it was heard.
 #[derive(Debug)]
-pub(crate) struct Set(Descriptor);
+pub(crate) struct Set(EventSet);
 
 impl Set {
     /// A set of these descriptors; those below zero are passed over. `bell` is the place of the one that is heard each
     /// time it is struck.
     pub fn new(fds: &[RawFd], bell: usize) -> io::Result<Set> {
-        // SAFETY: a number; the descriptor that comes back is ours.
-        let epoll = unsafe {
-            let fd = libc::epoll_create1(libc::EPOLL_CLOEXEC);
-            if fd < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            Descriptor::keep(OwnedFd::from_raw_fd(fd))
-        };
+        let set = EventSet::new()?;
         for (place, fd) in fds.iter().enumerate().filter(|(_, fd)| **fd >= 0) {
-            let edge = if place == bell { libc::EPOLLET } else { 0 };
-            let mut event = libc::epoll_event { events: (libc::EPOLLIN | edge) as u32, u64: place as u64 };
-            // SAFETY: numbers, and a live event that the kernel reads.
-            if unsafe { libc::epoll_ctl(epoll.raw(), libc::EPOLL_CTL_ADD, *fd, &raw mut event) } < 0 {
-                return Err(io::Error::last_os_error());
+            match place == bell {
+                true => set.add_edge(*fd, place as u64)?,
+                false => set.add(*fd, place as u64)?,
             }
         }
-        Ok(Set(epoll))
+        Ok(Set(set))
     }
 
     /// Sleeps like [`until_ready`].
     pub fn until_ready(&self, nanos: Option<u64>) -> io::Result<u32> {
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; MOST];
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; MAX_DESCRIPTORS];
         let limit = nanos.map(timespec);
         let limit = limit.as_ref().map_or(std::ptr::null(), |limit| &raw const *limit);
         let none = std::ptr::null::<libc::sigset_t>();
         // The last argument travels on the stack, where half of a word would be left undefined.
-        let (room, fd, size) = (MOST as libc::c_int, self.0.raw(), 0usize);
+        let (room, fd, size) = (MAX_DESCRIPTORS as libc::c_int, self.0.raw(), 0usize);
         // SAFETY: the events and the limit are live for the duration of the call.
         let mut count =
             unsafe { libc::syscall(libc::SYS_epoll_pwait2, fd, events.as_mut_ptr(), room, limit, none, size) };

@@ -11,7 +11,7 @@ use transport::Time;
 use wire::Qpn;
 
 /// No deadline at all.
-const NEVER: u64 = u64::MAX;
+const NO_DEADLINE: u64 = u64::MAX;
 
 /// What an owner of deadlines knows of its entries: the one that counts. An earlier one may have been set over it, and
 /// then it comes up for nothing; if each of those were put back there would be more and more of them.
@@ -29,7 +29,7 @@ impl Alarm {
         earlier
     }
 
-    /// An entry came up. Answers whether it is the one that counts; from then on there is none.
+    /// An entry came up. Returns whether it is the one that counts; from then on there is none.
     pub fn comes_up(&mut self, entry: Time) -> bool {
         let counts = self.0 == Some(entry);
         if counts {
@@ -48,10 +48,10 @@ pub(crate) struct Timers {
 
 impl Timers {
     pub fn new() -> Timers {
-        Timers { heap: Mutex::new(Rank::Timers, BinaryHeap::new()), next: AtomicU64::new(NEVER) }
+        Timers { heap: Mutex::new(Rank::Timers, BinaryHeap::new()), next: AtomicU64::new(NO_DEADLINE) }
     }
 
-    /// Wakes `qpn` at `deadline`. Answers whether that is earlier than everything before, so that a sleeper must be
+    /// Wakes `qpn` at `deadline`. Returns whether that is earlier than everything before, so that a sleeper must be
     /// told.
     pub fn set(&self, deadline: Time, qpn: Qpn) -> bool {
         let mut heap = self.heap.lock();
@@ -66,7 +66,7 @@ impl Timers {
     /// The earliest deadline.
     pub fn next(&self) -> Option<Time> {
         match self.next.load(Ordering::Acquire) {
-            NEVER => None,
+            NO_DEADLINE => None,
             nanos => Some(Time::from_nanos(nanos)),
         }
     }
@@ -81,7 +81,7 @@ impl Timers {
             Some(Reverse((deadline, _))) if *deadline <= now => heap.pop().map(|Reverse(entry)| entry),
             _ => None,
         };
-        let next = heap.peek().map_or(NEVER, |Reverse((deadline, _))| deadline.as_nanos());
+        let next = heap.peek().map_or(NO_DEADLINE, |Reverse((deadline, _))| deadline.as_nanos());
         self.next.store(next, Ordering::Release);
         due
     }

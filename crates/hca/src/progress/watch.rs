@@ -21,7 +21,7 @@ impl Watch {
         Ok(Watch { taken: AtomicBool::new(false), relief: AtomicU32::new(0), free: Bell::new()? })
     }
 
-    /// Takes the watch, if no thread has it. Answers whether this thread has it now, until it gives it up.
+    /// Takes the watch, if no thread has it. Returns whether this thread has it now, until it gives it up.
     pub fn take(&self) -> bool {
         let taken = self.taken.compare_exchange(false, true, Ordering::SeqCst, Ordering::Relaxed).is_ok();
         if taken {
@@ -38,7 +38,7 @@ impl Watch {
         }
     }
 
-    /// This thread would take it over, until it leaves the line. Answers a descriptor that becomes readable when the
+    /// This thread would take it over, until it leaves the line. Returns a descriptor that becomes readable when the
     /// watch is given up; none if it is free by now, and there is nothing to wait for.
     pub fn wait_in_line(&self) -> Option<RawFd> {
         self.relief.fetch_add(1, Ordering::SeqCst);
@@ -119,6 +119,6 @@ mod tests {
                 });
             }
         });
-        assert!(start.elapsed() < Duration::from_secs(100), "somebody waited for nobody: {:?}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(100), "a thread waited for none: {:?}", start.elapsed());
     }
 }

@@ -6,14 +6,14 @@
 //! The policy only decides: the polling thread yields, and says how long that took.
 
 use crate::tuning::{EMPTY_POLLS_PER_YIELD, EMPTY_POLLS_PER_YIELD_CROWDED, YIELD_WAS_TAKEN, nanos};
-use latch::{Apart, STRIPES};
+use latch::{Apart, STRIPE_COUNT};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// See the module. Threads count for themselves; two threads that share a count only yield more often.
 #[derive(Debug, Default)]
 pub(crate) struct YieldPolicy {
     /// Polls in a row that found nothing.
-    empty_polls: [Apart<AtomicU32>; STRIPES],
+    empty_polls: [Apart<AtomicU32>; STRIPE_COUNT],
     /// Another thread took the processor when it was last offered.
     crowded: AtomicBool,
 }
@@ -21,7 +21,7 @@ pub(crate) struct YieldPolicy {
 impl YieldPolicy {
     #[inline]
     fn empty_polls(&self) -> &AtomicU32 {
-        &self.empty_polls[latch::stripe() % STRIPES].0
+        &self.empty_polls[latch::stripe() % STRIPE_COUNT].0
     }
 
     /// A poll found something.
@@ -33,7 +33,7 @@ impl YieldPolicy {
         }
     }
 
-    /// A poll found nothing, and took as long as `cost` short ones. Answers whether the thread should yield now.
+    /// A poll found nothing, and took as long as `cost` short ones. Returns whether the thread should yield now.
     #[inline]
     pub fn found_nothing(&self, cost: u32) -> bool {
         let empty_polls = self.empty_polls();

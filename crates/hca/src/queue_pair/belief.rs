@@ -14,7 +14,7 @@
 //! address, and only the kernel knows which user has a port ([`PortUsers`](host::holders::PortUsers)). Addresses of
 //! other hosts nobody can send from without a privilege.
 
-use crate::ground::Ground;
+use crate::ground::host_share::HostShare;
 use crate::links::path::{Link, Path};
 use crate::tuning::PEER_SOCKET_BELIEF;
 use ::host::holders;
@@ -27,7 +27,7 @@ use wire::Qpn;
 
 /// By which way something came for a queue pair.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Came<'a> {
+pub(crate) enum ArrivalWay<'a> {
     /// By a link that is used through the trait alone.
     General(&'a dyn link::Link),
     /// Through a ring of that process.
@@ -36,7 +36,7 @@ pub(crate) enum Came<'a> {
 
 /// Numbers that no process has: nothing is taken from rings; and there is no peer yet, so that the transport refuses
 /// what comes, whatever the way.
-const NONE: i32 = -1;
+const NO_PROCESS: i32 = -1;
 const NO_PEER: i32 = -2;
 
 /// What a queue pair knows of its peer.
@@ -73,21 +73,23 @@ impl Default for Belief {
 
 impl Belief {
     /// The peer is known from now on, and the way there.
-    pub fn of(nic: &Ground, path: &Path, peer: Qpn) -> Belief {
+    pub fn of(host: &HostShare, path: &Path, peer: Qpn) -> Belief {
         match &path.link {
-            Link::General(_) => Belief { process: NONE, any_port: false, ..Belief::default() },
+            Link::General(_) => Belief { process: NO_PROCESS, any_port: false, ..Belief::default() },
             // Rings are of our own user only.
             Link::Shared(link) => Belief { process: link.peer(), any_port: false, ..Belief::default() },
-            Link::Udp | Link::None if !nic.is_own_address(path.destination) => {
-                Belief { process: NONE, ..Belief::default() }
+            Link::Udp | Link::None if !host.is_own_address(path.destination) => {
+                Belief { process: NO_PROCESS, ..Belief::default() }
             }
             Link::Udp | Link::None => {
                 // The peer's number was given to it by a process that has this slot. If none has it any more, or that
                 // process is not to be asked, only our own user is believed.
                 let owner = Slot::of(peer).and_then(|slot| names::owner(Name::Slot(slot)).ok().flatten());
-                nic.slots.port_users().look(Instant::now());
+                host.slots.port_users().look(Instant::now());
                 Belief {
-                    process: owner.filter(|owner| holders::is_our_user(owner.uid)).map_or(NONE, |owner| owner.pid),
+                    process: owner
+                        .filter(|owner| holders::is_our_user(owner.uid))
+                        .map_or(NO_PROCESS, |owner| owner.pid),
                     user: owner.map(|owner| owner.uid),
                     any_port: false,
                     ..Belief::default()
@@ -104,38 +106,38 @@ impl Belief {
 
     /// Whether to take what came over UDP from this port. The transport checks the address.
     #[inline]
-    pub fn takes_from_port(&mut self, nic: &Ground, link: &Link, port: u16, now: Time) -> Result<(), DropReason> {
+    pub fn takes_from_port(&mut self, host: &HostShare, link: &Link, port: u16, now: Time) -> Result<(), DropReason> {
         if self.any_port || port == self.port && now < self.until {
             return Ok(());
         }
-        self.prove(nic, link, port, now)
+        self.prove(host, link, port, now)
     }
 
     /// Something is about to be sent that the peer may answer. It may end as soon as it has: by then it is known which
     /// ports are its user's.
     #[inline]
-    pub fn expects_answer(&mut self, nic: &Ground, now: Time) {
+    pub fn expects_answer(&mut self, host: &HostShare, now: Time) {
         if !self.any_port && now >= self.look {
-            self.look_ahead(nic, now);
+            self.look_ahead(host, now);
         }
     }
 
     #[cold]
-    fn look_ahead(&mut self, nic: &Ground, now: Time) {
+    fn look_ahead(&mut self, host: &HostShare, now: Time) {
         self.look = now + PEER_SOCKET_BELIEF / 2;
         let port = (self.port != 0).then_some(self.port);
-        nic.slots.want_ports(port, Instant::now());
+        host.slots.want_ports(port, Instant::now());
     }
 
     #[cold]
-    fn prove(&mut self, nic: &Ground, link: &Link, port: u16, now: Time) -> Result<(), DropReason> {
+    fn prove(&mut self, host: &HostShare, link: &Link, port: u16, now: Time) -> Result<(), DropReason> {
         let otherwise = match link {
             Link::General(_) => return Err(DropReason::WrongLink),
             Link::Shared(_) if self.heard => return Err(DropReason::WrongLink),
             Link::Shared(_) => DropReason::WrongLink,
             Link::Udp | Link::None => DropReason::WrongSocket,
         };
-        if !nic.slots.port_users().is_of(port, self.user, Instant::now()) {
+        if !host.slots.port_users().is_of(port, self.user, Instant::now()) {
             return Err(otherwise);
         }
         (self.port, self.until) = (port, now + PEER_SOCKET_BELIEF);
@@ -155,12 +157,12 @@ impl Belief {
     }
 
     /// Whether to take what came by this way.
-    pub fn takes(&mut self, link: &Link, came: Came<'_>) -> Result<(), DropReason> {
+    pub fn takes(&mut self, link: &Link, came: ArrivalWay<'_>) -> Result<(), DropReason> {
         match (link, came) {
-            (_, Came::Ring(process)) => self.takes_from_ring(process),
-            (Link::General(entry), Came::General(link)) if std::ptr::addr_eq(entry.link(), link) => Ok(()),
-            (_, Came::General(_)) if self.process == NO_PEER => Ok(()),
-            (_, Came::General(_)) => Err(DropReason::WrongLink),
+            (_, ArrivalWay::Ring(process)) => self.takes_from_ring(process),
+            (Link::General(entry), ArrivalWay::General(link)) if std::ptr::addr_eq(entry.link(), link) => Ok(()),
+            (_, ArrivalWay::General(_)) if self.process == NO_PEER => Ok(()),
+            (_, ArrivalWay::General(_)) => Err(DropReason::WrongLink),
         }
     }
 }

@@ -4,6 +4,7 @@
 //! sent to it is lost, as datagrams may be; a peer that has not answered for so long is reached over UDP.
 
 use crate::ground::Ground;
+use crate::ground::records::Records;
 use crate::links::path::{Link, Path};
 use crate::queue_pair::port::NicPort;
 use crate::tuning::{DATAGRAM_LATENESS_MAX, DATAGRAM_WAIT_MAX, nanos};
@@ -16,7 +17,7 @@ use wire::Qpn;
 
 /// What a queue pair of datagrams remembers of a ring that it found full, or not there yet, until it finds room.
 #[derive(Debug, Default)]
-pub(crate) struct Held(Option<Full>);
+pub(crate) struct HeldDatagram(Option<Full>);
 
 #[derive(Debug)]
 struct Full {
@@ -29,7 +30,7 @@ struct Full {
 }
 
 /// Where the next datagram goes.
-pub(crate) enum Room<'a> {
+pub(crate) enum DatagramRoom<'a> {
     /// Into this ring, which has room for it as long as it is locked.
     Ring(Guard<'a, Writer>),
     /// Into no ring: the way is another, or there will be no ring.
@@ -40,12 +41,12 @@ pub(crate) enum Room<'a> {
     Wait,
 }
 
-impl Held {
+impl HeldDatagram {
     /// Looks for room for the next datagram, which goes this way, and keeps it: other queue pairs write to the same
     /// ring.
     #[inline]
-    pub fn room<'a>(&mut self, nic: &Ground, qpn: Qpn, path: &'a Path, now: Time) -> Room<'a> {
-        let Link::Shared(link) = &path.link else { return Room::Elsewhere };
+    pub fn room<'a>(&mut self, nic: &Ground, qpn: Qpn, path: &'a Path, now: Time) -> DatagramRoom<'a> {
+        let Link::Shared(link) = &path.link else { return DatagramRoom::Elsewhere };
         match room(nic, link) {
             Some(found) => {
                 self.0 = None;
@@ -56,7 +57,7 @@ impl Held {
     }
 
     #[cold]
-    fn wait<'a>(&mut self, nic: &Ground, qpn: Qpn, link: &'a Arc<Outbound>, now: Time) -> Room<'a> {
+    fn wait<'a>(&mut self, nic: &Ground, qpn: Qpn, link: &'a Arc<Outbound>, now: Time) -> DatagramRoom<'a> {
         let full = match self.0.take() {
             Some(full) if Arc::ptr_eq(&full.link, link) => full,
             _ => Full { link: Arc::clone(link), since: now, waits: false, lost: false },
@@ -64,15 +65,15 @@ impl Held {
         let full = self.0.insert(full);
         full.time_has_come(now);
         if full.lost {
-            return if link.state() == State::Connecting { Room::Elsewhere } else { Room::Lost };
+            return if link.state() == State::Connecting { DatagramRoom::Elsewhere } else { DatagramRoom::Lost };
         }
         if !full.waits {
             full.waits = true;
-            nic.exchange.stall(link, qpn);
+            nic.links.exchange.stall(link, qpn);
             // There may be room by now, and perhaps the reader did not see that this queue pair waits.
-            return room(nic, link).unwrap_or(Room::Wait);
+            return room(nic, link).unwrap_or(DatagramRoom::Wait);
         }
-        Room::Wait
+        DatagramRoom::Wait
     }
 
     /// It no longer waits.
@@ -117,21 +118,21 @@ impl Full {
 /// Where a datagram goes now: into the ring of this link, or elsewhere if there is none. None while the ring is full or
 /// not there yet.
 #[inline]
-fn room<'a>(nic: &Ground, link: &'a Outbound) -> Option<Room<'a>> {
+fn room<'a>(nic: &Ground, link: &'a Outbound) -> Option<DatagramRoom<'a>> {
     // The peer may go while this thread waits for the ring: then what was not read has been counted.
     let Some(mut writer) = link.writer().filter(|_| link.state() == State::Up) else {
-        return (link.state() != State::Connecting).then_some(Room::Elsewhere);
+        return (link.state() != State::Connecting).then_some(DatagramRoom::Elsewhere);
     };
     if writer.has_room() {
-        return Some(Room::Ring(writer));
+        return Some(DatagramRoom::Ring(writer));
     }
     if writer.is_broken() {
         nic.condemn(link);
-    } else if !nic.engine().is_leased() {
+    } else if !nic.progress.engine.is_leased() {
         // The engine does not look for room before the reader tells of it.
         writer.want_room();
         if writer.has_room() {
-            return Some(Room::Ring(writer));
+            return Some(DatagramRoom::Ring(writer));
         }
     }
     None
@@ -139,7 +140,7 @@ fn room<'a>(nic: &Ground, link: &'a Outbound) -> Option<Room<'a>> {
 
 /// Writes a datagram into a ring with room.
 pub(crate) fn write_datagram(
-    nic: &Ground,
+    records: &Records,
     mut writer: Guard<'_, Writer>,
     path: &Path,
     train: &Train<'_>,
@@ -158,7 +159,7 @@ pub(crate) fn write_datagram(
         Ok(()) => Ok(()),
         Err(Unwritten::Payload(refusal)) => Err(refusal),
         Err(Unwritten::NoRecord) => {
-            nic.dropped(nic.now(), None, Some(&train.headers), DropReason::BadLength);
+            records.dropped(records.now(), None, Some(&train.headers), DropReason::BadLength);
             Ok(())
         }
     }

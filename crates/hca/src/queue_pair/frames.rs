@@ -15,7 +15,7 @@ use transport::{FrameNotes, Time};
 use wire::flow::{ETHERNET_HEADER, Layers, Rss, fill_checksums, remove_tag};
 
 /// The bytes of a VLAN tag, for which every interface has room beside its MTU.
-const TAG: usize = 4;
+const VLAN_TAG_LEN: usize = 4;
 
 /// Frames that came while no receive was posted, oldest first. A program that is kept from its processor for a moment
 /// loses none: hardware would not have taken its processor away. A frame that is older than
@@ -109,7 +109,7 @@ impl Qp {
         unreceived.frames.push_back((now, frame.to_vec(), notes));
     }
 
-    /// Receives were posted: frames that wait take them. Answers whether any did.
+    /// Receives were posted: frames that wait take them. Returns whether any did.
     pub(super) fn take_unreceived(&self, nic: &Ground, inner: &mut Inner) -> bool {
         let Inner { pair, windows, unreceived, .. } = inner;
         if unreceived.frames.is_empty() {
@@ -145,7 +145,7 @@ impl Qp {
             return;
         }
         let device = self.context.device();
-        let longest = device.port().interface_mtu as usize + ETHERNET_HEADER + TAG;
+        let longest = device.port().interface_mtu as usize + ETHERNET_HEADER + VLAN_TAG_LEN;
         let mut port = NicPort { nic, windows, xrc_domain: None, landing: None, gpu: GpuTrains::None };
         outbox.resize_with(MAX_BATCH, Vec::new);
         loop {
@@ -164,7 +164,7 @@ impl Qp {
             if frames.is_empty() {
                 return;
             }
-            if let Some(capture) = nic.capture() {
+            if let Some(capture) = &nic.records.capture {
                 let mut capture = capture.lock();
                 frames.iter().for_each(|frame| capture.raw(device.name(), frame, Direction::Outbound));
             }

@@ -4,24 +4,30 @@
 //! acknowledged.
 
 use crate::ground::Ground;
+use crate::ground::records::Records;
 use crate::queue_pair::Qp;
-use link::shared::{NAME, Outbound, Reading, Writer};
+use link::shared::{MAX_NAME_BYTES, Outbound, Reading, Writer};
 use std::os::fd::AsFd;
 use transport::{Piece, Train};
 use wire::access::{Access, Range, Refusal, RefusalCause};
 use wire::{Key, Operation};
 
-const _: () = assert!(NAME == memory::REFERENCE);
+const _: () = assert!(MAX_NAME_BYTES == memory::REFERENCE_BYTES);
 
 /// Whether trains of a queue pair may name their payload in this ring.
 #[cold]
-pub(crate) fn may_name(nic: &Ground, qp: &Qp, writer: &Writer) -> bool {
-    qp.kind().is_reliable() && writer.may_name() && nic.capture().is_none()
+pub(crate) fn may_name(records: &Records, qp: &Qp, writer: &Writer) -> bool {
+    qp.kind().is_reliable() && writer.may_name() && records.capture.is_none()
 }
 
 /// What names the payload of a train, if it lies in one place in memory of a GPU.
 #[cold]
-pub(crate) fn name(nic: &Ground, train: &Train<'_>, link: &Outbound, writer: &mut Writer) -> Option<[u8; NAME]> {
+pub(crate) fn name(
+    nic: &Ground,
+    train: &Train<'_>,
+    link: &Outbound,
+    writer: &mut Writer,
+) -> Option<[u8; MAX_NAME_BYTES]> {
     let opcode = train.headers.bth.opcode;
     let access = match opcode.operation() {
         Operation::Write => Access::empty(),
@@ -59,8 +65,8 @@ pub(crate) fn vanished(train: &Train<'_>) -> Refusal {
 
 /// Gets ready for what comes in a ring when memory of GPUs is registered here.
 #[cold]
-pub(crate) fn take_names(nic: &Ground, reading: &mut Reading<'_>) {
-    if nic.capture().is_none() {
+pub(crate) fn take_names(records: &Records, reading: &mut Reading<'_>) {
+    if records.capture.is_none() {
         reading.take_names();
     }
 }
@@ -70,7 +76,7 @@ pub(crate) fn take_names(nic: &Ground, reading: &mut Reading<'_>) {
 #[cold]
 pub(crate) fn named(name: &[u8], reading: &Reading<'_>) -> Option<(memory::Source, &'static [u8])> {
     // Another process may change it meanwhile: it is read once.
-    let name: [u8; NAME] = *name.first_chunk()?;
+    let name: [u8; MAX_NAME_BYTES] = *name.first_chunk()?;
     let source = memory::open(&name, |number| reading.take_passed(number)).ok()?;
     let shadow = memory::shadow(source.length())?;
     Some((source, shadow))

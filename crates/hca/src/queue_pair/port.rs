@@ -5,7 +5,7 @@ use crate::ground::Ground;
 use crate::links::windows::{WindowOf, Windows};
 use crate::objects::landing::Land;
 use transport::congestion::Window;
-use transport::{Port, ReceiveWork, TaggedTaken, Taken, Toward};
+use transport::{Port, ReceiveWork, TaggedTaken, TakenReceive, Toward};
 use wire::access::{Access, Atomic, Bind, ProtectionDomain, Range, Refusal, RefusalCause, Subject};
 use wire::{Feth, Key, Qpn, Srqn};
 
@@ -42,9 +42,14 @@ impl NicPort<'_> {
     /// A refusal, with the key as it was shown.
     #[cold]
     fn refused(&self, subject: Subject, key: Key, refusal: Refusal) -> Refusal {
-        let is_local_key = || key != key.of_region() && self.nic.memory.region(key.of_region()).is_some();
+        let named = || if key == key.of_region() { None } else { self.nic.memory.region(key.of_region()) };
         let cause = match refusal.cause {
-            RefusalCause::UnknownKey if subject.remote && is_local_key() => RefusalCause::LocalKey,
+            RefusalCause::UnknownKey if subject.remote => match named() {
+                // That of nothing is an L_Key only.
+                Some(region) if region.place == 0 => RefusalCause::WrongKind,
+                Some(_) => RefusalCause::LocalKey,
+                None => RefusalCause::UnknownKey,
+            },
             cause => cause,
         };
         Refusal { range: Range { key, ..refusal.range }, cause, ..refusal }
@@ -111,22 +116,22 @@ impl Port for NicPort<'_> {
         self.nic.memory.bind(subject, &Bind { window, ..*bind })
     }
 
-    fn take_receive(&mut self, _qpn: Qpn, srq: Srqn, into: &mut ReceiveWork) -> Taken {
-        match self.nic.shared_queue(srq, self.xrc_domain) {
+    fn take_receive(&mut self, _qpn: Qpn, srq: Srqn, into: &mut ReceiveWork) -> TakenReceive {
+        match self.nic.shared_queues.usable_by(srq, self.xrc_domain) {
             Some(queue) => queue.take(into),
-            None => Taken::Unknown,
+            None => TakenReceive::Unknown,
         }
     }
 
     fn take_tagged(&mut self, _qpn: Qpn, srq: Srqn, tag: Option<u64>, into: &mut ReceiveWork) -> TaggedTaken {
-        match self.nic.shared_queue(srq, None) {
+        match self.nic.shared_queues.usable_by(srq, None) {
             Some(queue) => queue.take_tagged(tag, into),
             None => TaggedTaken::Unknown,
         }
     }
 
     fn shared_domain(&mut self, _qpn: Qpn, srq: Srqn) -> Option<ProtectionDomain> {
-        self.nic.shared_queue(srq, self.xrc_domain).map(|queue| queue.domain())
+        self.nic.shared_queues.usable_by(srq, self.xrc_domain).map(|queue| queue.domain())
     }
 
     fn window<R>(&mut self, _qpn: Qpn, toward: Toward, f: impl FnOnce(&mut Window) -> R) -> R {
@@ -146,14 +151,14 @@ impl Port for NicPort<'_> {
     }
 
     fn tracing(&self) -> bool {
-        self.nic.trace.is_on()
+        self.nic.records.trace.is_on()
     }
 
     fn record(&mut self, event: &trace::Event) {
-        self.nic.trace.record(event);
+        self.nic.records.trace.record(event);
     }
 
     fn dropped(&mut self, reason: trace::DropReason) {
-        self.nic.drops.count(reason, 1);
+        self.nic.records.drops.count(reason, 1);
     }
 }

@@ -41,7 +41,7 @@ impl Ground {
         }
         let Path { link: Link::Udp, route: Some(route), .. } = self.path(device, av, peer, lane) else { return Ok(()) };
         let family = if to.is_ipv4() { Family::V4 } else { Family::V6 };
-        if let Some(why) = self.udp.obstacle(family) {
+        if let Some(why) = self.links.udp.obstacle(family) {
             return no_way(why);
         }
         match routed(&route) {

@@ -22,7 +22,7 @@ impl Ground {
     #[cold]
     pub(super) fn reason_of(&self, pair: &QueuePair, headers: &Headers) -> Option<[u8; PeerReason::SIZE]> {
         let reason = pair.reason_of(headers)?;
-        let region = |key| self.memory().region(key);
+        let region = |key| self.memory.region(key);
         let reason = match reason {
             PeerReason::Refused { key, access, cause: RefusalCause::NotPermitted } => match region(key) {
                 Some(facts) => PeerReason::RegionForbids { key, access, granted: facts.access },

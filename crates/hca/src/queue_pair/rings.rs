@@ -3,6 +3,7 @@
 
 use super::{Inner, Qp, gpu};
 use crate::ground::Ground;
+use crate::ground::progress_state::ProgressState;
 use crate::links::path::Link;
 use crate::links::path::local_grh;
 use crate::objects::completion_queue::Poller;
@@ -44,7 +45,7 @@ impl Qp {
             return Ok((1, false));
         }
         if memory::has_gpu_regions() {
-            gpu::take_names(nic, reading);
+            gpu::take_names(&nic.records, reading);
         }
         let answers = poller.is_some() && inner.piggyback.habit.is_expected();
         let Inner { pair, windows, .. } = &mut *inner;
@@ -79,7 +80,7 @@ impl Qp {
                 grh: &grh,
                 congestion_marked: false,
             };
-            if let Some(capture) = nic.capture() {
+            if let Some(capture) = &nic.records.capture {
                 if let Some(acknowledgement) = train.acknowledgement() {
                     nic.capture_train(capture, &acknowledgement, &[]);
                 }
@@ -113,21 +114,21 @@ impl Qp {
                 }
             }
         }
-        nic.note_moved(bytes);
+        nic.progress.note_moved(bytes);
         if let (Some(_), Some(cq)) = (&poller, self.receive_cq.as_ref().or(self.send_cq.as_ref())) {
             reading.is_for(cq.polled_by());
         }
         let may_wait = inner.piggyback.habit.came(requests)
             && poller.is_some()
-            && nic.capture().is_none()
+            && nic.records.capture.is_none()
             && inner.pair.owes_acknowledgement_only()
-            && inner.piggyback.wait(self.qpn, &nic.piggyback_owner, || nic.engine().is_leased());
-        if !may_wait && !self.may_gather(nic, &mut inner, requests) {
+            && inner.piggyback.wait(self.qpn, &nic.progress.piggyback_owner, || nic.progress.engine.is_leased());
+        if !may_wait && !self.may_gather(&nic.progress, &mut inner, requests) {
             inner.touched = 0;
             self.transmit(nic, &mut inner, now);
         }
         self.complete_all(nic, &mut inner, now, poller);
-        self.sleep(nic, &mut inner);
+        self.sleep(&nic.progress, &mut inner);
         self.leave(nic, inner);
         answer.map(|()| (taken, may_wait && requests > 0))
     }
@@ -135,16 +136,16 @@ impl Qp {
     /// Whether the acknowledgement of so many WRITEs may wait until there are more of them, or none: the engine spins
     /// and will drive this queue pair, and the program of this process waits for nothing of it. One acknowledgement
     /// then serves a batch: 446 -> 332 ns per 64 B WRITE on 16 processors.
-    fn may_gather(&self, nic: &Ground, inner: &mut Inner, requests: u32) -> bool {
+    fn may_gather(&self, progress: &ProgressState, inner: &mut Inner, requests: u32) -> bool {
         let gathered = inner.touched + requests;
         let may = requests > 0
             && gathered < TRAINS_PER_RUN
-            && nic.engine().spins()
+            && progress.engine.spins()
             && inner.pair.owes_acknowledgement_only()
             && !inner.pair.may_complete();
         if may {
             if inner.touched == 0 {
-                nic.make_ready(self.qpn);
+                progress.make_ready(self.qpn);
             }
             inner.touched = gathered;
         }

@@ -14,7 +14,7 @@ use std::sync::atomic::{Ordering, fence};
 use trace::DropReason;
 use transport::{QueuePair, SendRequest, Time};
 use wire::access::Refusal;
-use wire::{Headers, Opcode, Syndrome};
+use wire::{Headers, Opcode, Psn, Syndrome};
 
 /// What a queue pair remembers of its link.
 #[derive(Debug, Default)]
@@ -25,14 +25,46 @@ pub(crate) struct Shared {
     since: Time,
     /// Where its last train ends in the ring.
     position: u64,
-    /// The last time its timer came up the peer had not read everything.
-    unread: bool,
-    /// How often in a row its timer came up and nothing was under way.
-    quiet: u32,
-    /// On a link that counts its trains: its time to answer does not run before so many were dealt with; and how often
-    /// that was so since everything was.
+    late_answer: LateAnswer,
+}
+
+/// An answer that did not come in time, on a link that loses nothing.
+#[derive(Debug, Default)]
+struct LateAnswer {
+    /// Which answer: `QueuePair::awaited_answer`.
+    awaited: Option<(Psn, u64)>,
+    /// Its time does not run before what was sent up to here was dealt with ...
     until: u64,
+    /// ... and so often, with what was sent by then: the answer may be among it.
     rounds: u8,
+    /// How often the timer came up since then.
+    quiet: u32,
+}
+
+impl LateAnswer {
+    /// Whether it is late enough to ask again, where the peer has `time` nanoseconds to answer. Trains were sent up to
+    /// `sent`; `is_done` says up to where they were dealt with. What is sent meanwhile changes nothing: two queue pairs
+    /// that refuse each other's messages never stop sending.
+    fn is_overdue(&mut self, awaited: (Psn, u64), time: u64, sent: u64, is_done: impl Fn(u64) -> bool) -> bool {
+        let is_new = self.awaited != Some(awaited);
+        if is_new {
+            *self = LateAnswer { awaited: Some(awaited), until: sent, rounds: 2, quiet: 0 };
+        }
+        let was_under_way = !is_new && self.rounds > 0;
+        while self.rounds > 0 && is_done(self.until) {
+            (self.rounds, self.until) = (self.rounds - 1, sent);
+        }
+        if self.rounds > 0 || was_under_way {
+            // Its time begins when we have seen that all was dealt with.
+            return false;
+        }
+        self.quiet += 1;
+        let is_overdue = u64::from(self.quiet) * time >= nanos(LOSSLESS_PATIENCE);
+        if is_overdue {
+            *self = LateAnswer::default();
+        }
+        is_overdue
+    }
 }
 
 /// What was written to a ring.
@@ -102,7 +134,7 @@ impl Shared {
         loop {
             let state = link.state();
             // Then the peer need not be asked to tell when there is room.
-            let looked_for = nic.engine().looks_for_room();
+            let looked_for = nic.progress.engine.looks_for_room();
             let done = match state {
                 State::Up => self.write(nic, qp, path, link, pair, port, looked_for, now),
                 State::Connecting => false,
@@ -116,9 +148,9 @@ impl Shared {
                 return Way::Done;
             }
             (self.waits, self.since) = (true, now);
-            nic.exchange.stall(link, qp.qpn());
+            nic.links.exchange.stall(link, qp.qpn());
             fence(Ordering::SeqCst);
-            if link.state() == state && looked_for <= nic.engine().looks_for_room() {
+            if link.state() == state && looked_for <= nic.progress.engine.looks_for_room() {
                 return Way::Done;
             }
             // The state has become another meanwhile, or no thread looks for room any more; perhaps the thread that
@@ -140,7 +172,7 @@ impl Shared {
         first: usize,
     ) -> (usize, bool, Option<Call>) {
         let Link::Shared(link) = &path.link else { return (0, false, None) };
-        if self.waits || nic.capture().is_some() {
+        if self.waits || nic.records.capture.is_some() {
             return (0, false, None);
         }
         let Some(mut writer) = link.writer() else { return (0, false, None) };
@@ -165,8 +197,8 @@ impl Shared {
             let addresses = (path.source, path.destination);
             let written = writer.push_with(along, addresses, headers, (1, at_once.mtu), payload.len() as usize, fill);
             let now = *now.get_or_insert_with(|| nic.now());
-            if nic.trace.is_on() {
-                nic.tell_send(now, pair.qpn(), first + sent - 1, request);
+            if nic.records.trace.is_on() {
+                nic.records.tell_send(now, pair.qpn(), first + sent - 1, request);
             }
             pair.sent_at_once(now, request, &at_once, port);
             match written {
@@ -194,19 +226,19 @@ impl Shared {
         (sent, fine && sent == requests.len(), call)
     }
 
-    /// Something was written up to there. Answers which thread of the peer to ring for.
+    /// Something was written up to there. Returns which thread of the peer to ring for.
     #[inline]
     #[must_use]
     fn wrote(&mut self, nic: &Ground, link: &Arc<Outbound>, position: u64, what: Written) -> Option<Sleeper> {
         self.position = position;
         let sleeper = link.to_ring_for(what.urgent);
         if what.one_sided && link.is_leased() {
-            nic.unread_watch.wait_for(link, position, nic.now());
+            nic.links.unread_watch.wait_for(link, position, nic.now());
         }
         sleeper
     }
 
-    /// Writes to the ring what fits. Answers whether that is everything.
+    /// Writes to the ring what fits. Returns whether that is everything.
     #[expect(clippy::too_many_arguments, reason = "one call site; every argument is a different thing")]
     fn write(
         &mut self,
@@ -225,7 +257,7 @@ impl Shared {
         let Some(mut writer) = link.writer() else { return false };
         let before = writer.position();
         let mut what = Written::default();
-        let names = memory::has_gpu_regions() && gpu::may_name(nic, qp, &writer);
+        let names = memory::has_gpu_regions() && gpu::may_name(&nic.records, qp, &writer);
         port.gpu = if names { GpuTrains::Sent } else { GpuTrains::None };
         let done = loop {
             if !writer.has_room() {
@@ -242,13 +274,13 @@ impl Shared {
                 }
             }
             let Some(train) = pair.poll_transmit(now, port) else { break true };
-            if let Some(capture) = nic.capture() {
+            if let Some(capture) = &nic.records.capture {
                 nic.capture_sent(&mut capture.lock(), qp, path, &mut TrainCargo { train: &train, port });
             }
             what.one_sided |= is_one_sided(&train.headers);
             what.urgent |= !is_acknowledgement(&train.headers);
             let length = train.payload.len() as usize;
-            nic.note_moved(length);
+            nic.progress.note_moved(length);
             let addresses = (path.source, path.destination);
             if is_refusal(&train.headers) {
                 let (headers, mtu) = (train.headers, train.mtu);
@@ -272,7 +304,7 @@ impl Shared {
                 }
                 continue;
             }
-            if names && length > link::shared::LONGEST {
+            if names && length > link::shared::MAX_PAYLOAD_BYTES {
                 // It could be named a moment ago: the memory was freed.
                 let refusal = gpu::vanished(&train);
                 pair.transmit_refused(now, refusal, port);
@@ -324,75 +356,66 @@ impl Shared {
 
     /// What to do about a timeout, where the peer has so many nanoseconds to answer. Links that lose nothing know
     /// whether a train is under way; and if none is, the thread that answers may wait for a processor.
-    pub fn patience(&mut self, path: &Path, time: u64) -> Patience {
-        let under_way = match &path.link {
-            Link::Shared(link) => {
-                let unread = !link.was_read(self.position);
-                // Its time begins when we have seen that it has read everything.
-                std::mem::replace(&mut self.unread, unread) || unread
-            }
+    pub fn patience(&mut self, path: &Path, awaited: (Psn, u64), time: u64) -> Patience {
+        let late = &mut self.late_answer;
+        let is_overdue = match &path.link {
+            Link::Shared(link) => late.is_overdue(awaited, time, self.position, |until| link.was_read(until)),
             Link::General(entry) => match entry.link().traffic() {
-                Some((sent, done)) => self.is_under_way(sent, done),
+                Some((sent, done)) => late.is_overdue(awaited, time, sent, |until| done >= until),
                 None => return Patience::Forgive,
             },
             Link::None | Link::Udp => return Patience::Forgive,
         };
-        self.quiet = if under_way { 0 } else { self.quiet + 1 };
-        if under_way || u64::from(self.quiet) * time < nanos(LOSSLESS_PATIENCE) {
-            return Patience::Hold;
-        }
-        self.quiet = 0;
-        Patience::Over
-    }
-
-    /// Whether our train, or the answer to it, may still be under way on a link where `sent` trains were sent and
-    /// `done` of these were dealt with. An answer is sent while its request is dealt with: so once all that was sent by
-    /// now is done, and then all that was sent by then, there is none.
-    fn is_under_way(&mut self, sent: u64, done: u64) -> bool {
-        if done >= sent || self.rounds == 2 && done >= self.until {
-            self.rounds = 0;
-            return false;
-        }
-        if self.rounds == 0 || done >= self.until {
-            (self.rounds, self.until) = (self.rounds + 1, sent);
-        }
-        true
+        if is_overdue { Patience::Over } else { Patience::Hold }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::links::registry::Entry;
+    use crate::links::registry::LinkEntry;
 
     fn inside_the_process() -> Link {
-        Link::General(Arc::new(Entry::general(Arc::new(link::process::Process::default()), |_, _, _| None)))
+        Link::General(Arc::new(LinkEntry::general(Arc::new(link::process::Process::default()), |_, _, _| None)))
     }
+
+    const AWAITED: (Psn, u64) = (Psn::new(7), 0);
+    const MILLISECOND: u64 = 1_000_000;
 
     #[test]
     fn where_nothing_is_lost_an_answer_is_late_after_a_tenth_of_a_second() {
         let (mut shared, path) = (Shared::default(), Path { link: inside_the_process(), ..Path::default() });
-        let millisecond = 1_000_000;
         for _ in 0..2 {
-            assert!((0..99).all(|_| shared.patience(&path, millisecond) == Patience::Hold));
-            assert_eq!(shared.patience(&path, millisecond), Patience::Over);
+            assert!((0..99).all(|_| shared.patience(&path, AWAITED, MILLISECOND) == Patience::Hold));
+            assert_eq!(shared.patience(&path, AWAITED, MILLISECOND), Patience::Over);
         }
         // A program whose timeout is longer waits no longer than that.
-        assert_eq!(shared.patience(&path, 100 * millisecond), Patience::Over);
-        assert_eq!(shared.patience(&Path::default(), millisecond), Patience::Forgive);
+        assert_eq!(shared.patience(&path, AWAITED, 100 * MILLISECOND), Patience::Over);
+        assert_eq!(shared.patience(&Path::default(), AWAITED, MILLISECOND), Patience::Forgive);
     }
 
     #[test]
     fn time_to_answer_runs_when_request_and_answer_have_been_dealt_with() {
-        let mut shared = Shared::default();
+        let mut late = LateAnswer::default();
+        let mut is_overdue =
+            |awaited, sent, done| late.is_overdue(awaited, 100 * MILLISECOND, sent, |until| done >= until);
         // Nothing is under way: the peer does not answer.
-        assert!(!shared.is_under_way(7, 7));
+        assert!(is_overdue(AWAITED, 7, 7));
         // A thread is stopped in the middle of a train, for as long as you like.
-        assert!((0..1000).all(|_| shared.is_under_way(9, 7)));
+        assert!((0..1000).all(|_| !is_overdue(AWAITED, 9, 7)));
         // The request is done; the answer, which is the tenth, is not.
-        assert!((0..1000).all(|_| shared.is_under_way(10, 9)));
-        assert!(!shared.is_under_way(10, 10));
-        // Others never stop sending: what was there before is done all the same.
-        assert!(shared.is_under_way(30, 20) && shared.is_under_way(40, 30) && !shared.is_under_way(50, 40));
+        assert!((0..1000).all(|_| !is_overdue(AWAITED, 10, 9)));
+        // When all is seen to be done, the time begins.
+        assert!(!is_overdue(AWAITED, 10, 10) && is_overdue(AWAITED, 10, 10));
+        // Another answer has a time of its own.
+        assert!(!is_overdue((Psn::new(8), 0), 11, 10) && !is_overdue((Psn::new(8), 1), 12, 11));
+    }
+
+    #[test]
+    fn an_answer_is_late_though_something_is_always_under_way() {
+        let mut late = LateAnswer::default();
+        let is_overdue: Vec<bool> =
+            (0..103).map(|sent| late.is_overdue(AWAITED, MILLISECOND, sent + 1, |until| sent >= until)).collect();
+        assert_eq!(is_overdue.iter().position(|is_overdue| *is_overdue), Some(102));
     }
 }

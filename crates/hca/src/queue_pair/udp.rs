@@ -6,7 +6,7 @@ use crate::ground::Ground;
 use crate::links::path::{Link, Path};
 use crate::links::udp::Outgoing;
 use crate::progress::delayed_ack::DelayedAck;
-use crate::queue_pair::datagrams::{Room, write_datagram};
+use crate::queue_pair::datagrams::{DatagramRoom, write_datagram};
 use crate::queue_pair::port::{GpuTrains, NicPort};
 use crate::queue_pair::refusal::is_refusal;
 use crate::tuning::COPIES_AFTER_RETRANSMISSION;
@@ -27,7 +27,7 @@ impl Qp {
         copies == 0
     }
 
-    /// Takes packets that came over UDP, and are for it. Answers how many it has taken since it was driven: the caller
+    /// Takes packets that came over UDP, and are for it. Returns how many it has taken since it was driven: the caller
     /// must see to it that it is.
     pub(crate) fn take_arrivals(&self, nic: &Ground, now: Time, run: &[Arrival<'_>]) -> u32 {
         let mut inner = self.inner.lock();
@@ -35,7 +35,7 @@ impl Qp {
         let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing: None, gpu: GpuTrains::None };
         let Some(first) = run.first() else { return *touched };
         if self.kind.is_connected()
-            && let Err(reason) = belief.takes_from_port(nic, &path.link, first.port, now)
+            && let Err(reason) = belief.takes_from_port(&nic.host, &path.link, first.port, now)
         {
             run.iter().for_each(|arrival| nic.dropped(now, Some(self.qpn), Some(&arrival.headers), reason));
             return *touched;
@@ -71,7 +71,7 @@ impl Qp {
         *touched
     }
 
-    /// Sends work over UDP the short way, as long as it may go that way. Answers how many requests were posted, and
+    /// Sends work over UDP the short way, as long as it may go that way. Returns how many requests were posted, and
     /// whether nothing more is to be done about them.
     pub(super) fn send_at_once(
         &self,
@@ -84,8 +84,8 @@ impl Qp {
         let Inner { pair, windows, path, delayed_ack, belief, .. } = inner;
         let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing: None, gpu: GpuTrains::None };
         // A capture wants whole trains.
-        let Some(route) = path.route.as_ref().filter(|_| nic.capture().is_none()) else { return (0, false) };
-        belief.expects_answer(nic, now);
+        let Some(route) = path.route.as_ref().filter(|_| nic.records.capture.is_none()) else { return (0, false) };
+        belief.expects_answer(&nic.host, now);
         let mut outgoing = nic.outgoing(self.qpn);
         let mut sent = 0;
         for request in requests {
@@ -97,8 +97,8 @@ impl Qp {
                 payload.copy(0, body, &mut port)
             });
             self.accompany(nic, pair, route, delayed_ack, now, &mut outgoing);
-            if nic.trace.is_on() {
-                nic.tell_send(now, self.qpn, first + sent - 1, request);
+            if nic.records.trace.is_on() {
+                nic.records.tell_send(now, self.qpn, first + sent - 1, request);
             }
             pair.sent_at_once(now, request, &at_once, &mut port);
             if let Err(SendError::Payload(refusal)) = put {
@@ -110,7 +110,7 @@ impl Qp {
     }
 
     /// Asks the peer over UDP whether its queue pair is still there, unless it is another peer, or requests are under
-    /// way, which ask it too. Answers whether it was asked.
+    /// way, which ask it too. Returns whether it was asked.
     pub(crate) fn ask_peer(&self, nic: &Ground, host: Gid, peer: Qpn) -> bool {
         let mut inner = self.inner.lock();
         let Inner { pair, path, .. } = &mut *inner;
@@ -158,13 +158,15 @@ impl Qp {
     pub(super) fn transmit_packets(&self, nic: &Ground, inner: &mut Inner, now: Time) {
         let Inner { pair, windows, path, delayed_ack, belief, .. } = &mut *inner;
         if matches!(path.link, Link::Udp) && pair.may_transmit() {
-            belief.expects_answer(nic, now);
+            belief.expects_answer(&nic.host, now);
         }
         let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing: None, gpu: GpuTrains::None };
-        let may_wait = pair.owes_acknowledgement_only() && matches!(path.link, Link::Udp) && nic.capture().is_none();
+        let may_wait =
+            pair.owes_acknowledgement_only() && matches!(path.link, Link::Udp) && nic.records.capture.is_none();
         if may_wait
-            && delayed_ack
-                .may_hold(nic.delayed_ack_owner(), self.qpn, || nic.engine().is_leased() && !nic.trace.is_logged())
+            && delayed_ack.may_hold(nic.delayed_ack_owner(), self.qpn, || {
+                nic.progress.engine.is_leased() && !nic.records.trace.is_logged()
+            })
             && let Some(acknowledgement) = pair.take_acknowledgement(&port)
         {
             pair.incidents().acknowledgements_deferred += 1;
@@ -178,7 +180,7 @@ impl Qp {
             if let Link::General(entry) = &path.link
                 && is_refusal(&train.headers)
             {
-                if let Some(capture) = nic.capture() {
+                if let Some(capture) = &nic.records.capture {
                     nic.capture_sent(
                         &mut capture.lock(),
                         self,
@@ -214,7 +216,7 @@ impl Qp {
                 let way = self.way(nic, last, &target.av, target.qpn);
                 (&*way, held.room(nic, self.qpn, &way.path, now))
             });
-            if let Some((_, Room::Wait)) = reserved {
+            if let Some((_, DatagramRoom::Wait)) = reserved {
                 return pair.keep_datagrams(&mut port);
             }
             let notifies_from = pair.owes_notification_from();
@@ -236,7 +238,7 @@ impl Qp {
                     let way = self.way(nic, last, to, qpn);
                     // It does not wait: that was decided before it was taken from its queue.
                     let room = match held.room(nic, self.qpn, &way.path, now) {
-                        Room::Wait => Room::Lost,
+                        DatagramRoom::Wait => DatagramRoom::Lost,
                         room => room,
                     };
                     self.send_datagram(nic, &way.path, room, &train, &mut outgoing, &mut port, now)
@@ -253,21 +255,21 @@ impl Qp {
         &self,
         nic: &Ground,
         path: &Path,
-        room: Room<'_>,
+        room: DatagramRoom<'_>,
         train: &Train<'_>,
         outgoing: &mut Outgoing<'_>,
         port: &mut NicPort<'_>,
         now: Time,
     ) -> Result<(), Refusal> {
         match room {
-            Room::Ring(writer) => {
-                if let Some(capture) = nic.capture() {
+            DatagramRoom::Ring(writer) => {
+                if let Some(capture) = &nic.records.capture {
                     nic.capture_sent(&mut capture.lock(), self, path, &mut TrainCargo { train, port });
                 }
-                write_datagram(nic, writer, path, train, port)
+                write_datagram(&nic.records, writer, path, train, port)
             }
-            Room::Elsewhere => nic.send(self, path, train, outgoing, port),
-            Room::Lost | Room::Wait => {
+            DatagramRoom::Elsewhere => nic.send(self, path, train, outgoing, port),
+            DatagramRoom::Lost | DatagramRoom::Wait => {
                 nic.dropped(now, Some(self.qpn), Some(&train.headers), DropReason::Overflow);
                 Ok(())
             }
@@ -277,7 +279,7 @@ impl Qp {
     /// The way of a datagram, which mostly is that of the one before.
     #[inline]
     fn way<'a>(&self, nic: &Ground, last: &'a mut Option<LastWay>, to: &AddressVector, qpn: Qpn) -> &'a mut LastWay {
-        let epoch = nic.epoch();
+        let epoch = nic.links.epoch();
         if last.as_ref().is_some_and(|last| last.epoch != epoch || !last.leads_to(to, qpn)) {
             *last = None;
         }

@@ -4,7 +4,7 @@ use crate::ground::Ground;
 use crate::links::path::{self, Link, Path};
 use crate::links::registry::{Host, Peer};
 use crate::links::udp::Outgoing;
-use crate::links::windows::{SharedWindow, WindowOf, Windows};
+use crate::links::windows::Windows;
 use crate::objects::device::Device;
 use crate::progress::delayed_ack::DelayedAckOwner;
 use crate::queue_pair::port::NicPort;
@@ -19,7 +19,6 @@ use link::shared::Front;
 use link::udp::Route;
 use link::{Arrived, Destination, Handling, NoPayload};
 use memory::Guard;
-use std::sync::Arc;
 use trace::{Direction, DropReason};
 use transport::{AddressVector, Piece, Train};
 use wire::access::{Access, Refusal};
@@ -31,10 +30,11 @@ impl Ground {
     pub(crate) fn path(&self, device: &Device, av: &AddressVector, peer: Qpn, lane: u32) -> Path {
         let Some(source) = device.port().gid(av.sgid_index) else { return Path::default() };
         let destination = av.dgid;
-        let is_here = !self.options.only_udp && self.is_own_address(destination);
-        let link = self
-            .links
-            .way(&Host { numbers: &self.numbers, exchange: &self.exchange }, &Peer { qpn: peer, is_here, lane });
+        let is_here = !self.options.only_udp && self.host.is_own_address(destination);
+        let link = self.links.registry.way(
+            &Host { numbers: &self.host.numbers, exchange: &self.links.exchange },
+            &Peer { qpn: peer, is_here, lane },
+        );
         let scope = path::scope(destination.to_ip(), device.interface_index());
         let route = link::udp::Route {
             source: source.to_ip(),
@@ -52,18 +52,7 @@ impl Ground {
         if !path.needs_windows() {
             return Windows::unlimited();
         }
-        let process = (av.dgid, Slot::of(peer).map_or(0, Slot::number));
-        let mut windows = self.windows.lock();
-        if windows.len() == windows.capacity() {
-            // Before it grows: processes come and go, and no queue pair sends to those that went.
-            windows.retain(|_, window| Arc::strong_count(window) > 1);
-        }
-        let window = windows.entry(process).or_insert_with(|| Arc::new(SharedWindow::new(self.peer_window)));
-        let window = Arc::clone(window);
-        Windows {
-            peer: WindowOf::Shared(window),
-            local_receive_window: WindowOf::Shared(Arc::clone(&self.local_receive_window)),
-        }
+        self.windows.towards((av.dgid, Slot::of(peer).map_or(0, Slot::number)))
     }
 
     /// Puts a train on its way, or into what goes out over UDP soon. A packet without a way is lost, as in any network;
@@ -76,7 +65,7 @@ impl Ground {
         outgoing: &mut Outgoing<'_>,
         port: &mut NicPort<'_>,
     ) -> Result<(), Refusal> {
-        if let Some(capture) = &self.capture {
+        if let Some(capture) = &self.records.capture {
             self.capture_sent(&mut capture.lock(), qp, path, &mut TrainCargo { train, port });
         }
         let no_route = || self.dropped(self.now(), Some(qp.qpn()), Some(&train.headers), DropReason::NoRoute);
@@ -106,7 +95,11 @@ impl Ground {
     /// again from a copy should the program change it meanwhile.
     fn lend(&self, qp: &Qp, train: &Train<'_>) -> Option<Guard<'_>> {
         let reliable = qp.kind().is_reliable() && train.wr_id.is_some();
-        if !reliable || train.count < LEND_MIN_PACKETS || !qp.may_lend(train.retransmission) || self.capture.is_some() {
+        if !reliable
+            || train.count < LEND_MIN_PACKETS
+            || !qp.may_lend(train.retransmission)
+            || self.records.capture.is_some()
+        {
             return None;
         }
         let length = train.payload.len();
@@ -127,18 +120,18 @@ impl Ground {
 
     /// Begins to send what a queue pair has to send.
     pub(crate) fn outgoing(&self, from: Qpn) -> Outgoing<'_> {
-        self.udp.outgoing(self, from)
+        self.links.udp.outgoing(self, from)
     }
 
     #[inline]
     pub(crate) fn delayed_ack_owner(&self) -> &DelayedAckOwner {
-        &self.delayed_ack_owner
+        &self.progress.delayed_ack_owner
     }
 
     pub(crate) fn capture_sent(&self, capture: &mut Capture, qp: &Qp, path: &Path, cargo: &mut TrainCargo<'_, '_, '_>) {
         use link::udp::Cargo;
         let Some(route) = path.route_of(&cargo.train.headers) else { return };
-        let port = self.udp.port(&route, qp.qpn());
+        let port = self.links.udp.port(&route, qp.qpn());
         let device = qp.context().device().name();
         let mut payload = Vec::new();
         for index in 0..cargo.count() {
@@ -169,7 +162,7 @@ impl Ground {
     /// locked before the list of devices.
     pub(crate) fn capture_arrived(&self, capture: &Mutex<Capture>, train: &Arrived<'_>) {
         let Arrived { source, destination, handling, .. } = *train;
-        let devices = self.devices();
+        let devices = self.host.devices();
         let device = devices.iter().find(|device| device.port().gids.contains(&Some(destination)));
         let (source, destination) = (source.to_ip(), destination.to_ip());
         let sent = Ecn::of_sent(train.headers.bth.opcode);
@@ -186,16 +179,17 @@ impl Ground {
 
     /// Sends a management datagram.
     pub(crate) fn send_mad(&self, to: &Destination, headers: &Headers, bytes: &[u8]) {
-        if let Some(capture) = &self.capture {
+        if let Some(capture) = &self.records.capture {
             let route = Route::from(to);
-            let device = self.device_with(to.source).map_or_else(|| "other".into(), |device| device.name().to_owned());
-            let port = self.udp.port(&route, to.from);
+            let device =
+                self.host.device_with(to.source).map_or_else(|| "other".into(), |device| device.name().to_owned());
+            let port = self.links.udp.port(&route, to.from);
             capture.lock().frame(&device, &route, port, headers, bytes, Direction::Outbound);
         }
-        if let Some(device) = self.device_with(to.source) {
+        if let Some(device) = self.host.device_with(to.source) {
             device.count_mad(to.destination, headers.bth.opcode, bytes.len(), true);
         }
-        if self.is_own_address(to.destination) {
+        if self.host.is_own_address(to.destination) {
             return self.tell_local(to, headers, bytes);
         }
         let mut fill = |from: usize, out: &mut [u8]| {
@@ -215,14 +209,14 @@ impl Ground {
     fn class_asked(&self, destination: Gid, datagram: &[u8]) -> Option<ManagementClass> {
         let (header, _) = MadHeader::parse(datagram).ok()?;
         let (class, version) = (header.management_class, header.class_version);
-        let (interface, oui) = (self.interface_of(destination), ::mad::class::oui(class, datagram));
+        let (interface, oui) = (self.host.interface_of(destination), ::mad::class::oui(class, datagram));
         (!header.is_response()).then_some(ManagementClass { interface, class, version, oui })
     }
 
     /// A message to a process of this host, as it would be on the wire.
     fn tell_local(&self, to: &Destination, headers: &Headers, bytes: &[u8]) {
         let packet = Packet { headers: *headers, payload: bytes };
-        let port = self.udp.port(&Route::from(to), to.from);
+        let port = self.links.udp.port(&Route::from(to), to.from);
         let mut encoded = vec![0; packet.encoded_length()];
         let ip = IpHeader::udp(to.source, to.destination, encoded.len());
         let (Ok(ip), Ok(udp)) = (ip, UdpHeader::roce(port, encoded.len())) else {
@@ -233,7 +227,7 @@ impl Ground {
             let (headers, payload, origin) = (*headers, packet.payload, Origin::Local);
             let none = link::udp::Arrival::NONE;
             let class = self.class_asked(to.destination, payload);
-            self.udp.tell(&link::udp::Arrival { headers, payload, ip, bytes, port, origin, ..none }, class)
+            self.links.udp.tell(&link::udp::Arrival { headers, payload, ip, bytes, port, origin, ..none }, class)
         });
         if !told {
             self.dropped(self.now(), Some(Qpn::GSI), Some(headers), DropReason::Overflow);
@@ -243,7 +237,7 @@ impl Ground {
     /// The name of the device that has the address a packet was sent to, or that a packet to all came in by. What is
     /// for none of them goes by another name.
     pub(crate) fn device_of(&self, arrival: &link::udp::Arrival<'_>) -> String {
-        let (devices, gid) = (self.devices(), arrival.destination());
+        let (devices, gid) = (self.host.devices(), arrival.destination());
         let device = devices.iter().find(|device| match arrival.is_multicast() {
             true => device.interface_index() == arrival.interface,
             false => device.port().gids.contains(&Some(gid)),

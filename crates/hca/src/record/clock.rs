@@ -94,7 +94,7 @@ impl<S: Source> Clock<S> {
             && let Ok(scale) = u64::try_from((u128::from(nanos) << 32) / u128::from(count - first))
             && scale > 0
         {
-            self.second.store(((u128::from(SECOND) << 32) / u128::from(scale)) as u64, Ordering::Relaxed);
+            self.second.store(((u128::from(NANOS_PER_SECOND) << 32) / u128::from(scale)) as u64, Ordering::Relaxed);
             self.compared.store(count, Ordering::Relaxed);
             // Several threads may come here at once: one of them decides.
             let _ = self.scale.compare_exchange(0, scale, Ordering::Release, Ordering::Relaxed);
@@ -127,7 +127,7 @@ impl<S: Source> Clock<S> {
     }
 }
 
-const SECOND: u64 = 1_000_000_000;
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
 #[inline]
 fn at(first: u64, count: u64, scale: u64) -> u64 {
@@ -168,7 +168,8 @@ fn is_trusted() -> bool {
     matches!((source, processors), (Ok(source), Ok(processors)) if is_steady(&source, &processors))
 }
 
-/// The same, by the name of the system's source of time and the list of the processors' features.
+/// Whether the system counts at a steady pace, by the name of the system's source of time and the list of the
+/// processors' features.
 fn is_steady(source: &[u8], processors: &str) -> bool {
     let flags = processors.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
     let mut flags = flags.split_ascii_whitespace();
@@ -228,17 +229,17 @@ mod tests {
     fn calibrated(told: &Told) -> (Clock<&Told>, u64) {
         told.counter.set(7_000_000_000_000);
         let clock = Clock::with(told);
-        told.pass(SECOND);
+        told.pass(NANOS_PER_SECOND);
         clock.nanos();
         assert_ne!(clock.scale.load(Ordering::Relaxed), 0);
         let now = clock.nanos();
-        assert!(now.abs_diff(SECOND) < 10, "{now}");
+        assert!(now.abs_diff(NANOS_PER_SECOND) < 10, "{now}");
         (clock, now)
     }
 
     #[test]
     fn a_machine_that_slept_for_hours_finds_its_clock_where_it_was() {
-        const HOURS: u64 = 5 * 3600 * SECOND;
+        const HOURS: u64 = 5 * 3600 * NANOS_PER_SECOND;
         for counter in [
             // It went on counting, which the system's clock does not.
             |told: &Told| told.counter.set(told.counter.get() + 3 * HOURS),
@@ -250,7 +251,7 @@ mod tests {
             for _ in 0..3 {
                 told.pass(1000);
                 counter(&told);
-                for step in [0, 1000, 10 * SECOND, 1000] {
+                for step in [0, 1000, 10 * NANOS_PER_SECOND, 1000] {
                     told.pass(step);
                     before += step;
                     let now = clock.nanos();
@@ -264,11 +265,11 @@ mod tests {
     fn a_counter_that_is_not_steady_is_not_read() {
         let told = Told { untrusted: true, ..Told::default() };
         let clock = Clock::with(&told);
-        told.pass(SECOND);
-        assert_eq!(clock.nanos(), SECOND);
+        told.pass(NANOS_PER_SECOND);
+        assert_eq!(clock.nanos(), NANOS_PER_SECOND);
         told.counter.set(1);
-        told.pass(SECOND);
-        assert_eq!(clock.nanos(), 2 * SECOND);
+        told.pass(NANOS_PER_SECOND);
+        assert_eq!(clock.nanos(), 2 * NANOS_PER_SECOND);
         let steady = "processor : 0\nflags\t\t: fpu tsc constant_tsc nonstop_tsc\n";
         assert!(is_steady(b"tsc\n", steady));
         assert!(!is_steady(b"hpet\n", steady) && !is_steady(b"tsc\n", "flags : fpu tsc\n") && !is_steady(b"tsc\n", ""));

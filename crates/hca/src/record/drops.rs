@@ -66,7 +66,7 @@ fn figure_v4(text: &str, name: &str) -> u64 {
     pairs.find(|(other, _)| *other == name).and_then(|(_, figure)| figure.parse().ok()).unwrap_or(0)
 }
 
-/// The same of UDP over IPv6: lines of a name and a figure.
+/// A figure of UDP over IPv6: lines of a name and a figure.
 fn figure_v6(text: &str, name: &str) -> u64 {
     let figure = |line: &str| line.strip_prefix("Udp6")?.strip_prefix(name)?.trim().parse().ok();
     text.lines().find_map(figure).unwrap_or(0)

@@ -57,7 +57,7 @@ impl Tracing {
         self.on.load(Ordering::Relaxed)
     }
 
-    /// Whether somebody may read the events one by one: then acknowledgements are not held back to travel with others.
+    /// Whether a reader may see the events one by one: then acknowledgements are not held back to travel with others.
     #[inline]
     pub(crate) fn is_logged(&self) -> bool {
         self.logged.load(Ordering::Relaxed)
@@ -76,8 +76,8 @@ impl Tracing {
         }
     }
 
-    /// The same for a thread that may hold any lock, as it may be in a signal handler: an event is lost if the sink is
-    /// in use.
+    /// Records an event for a thread that may hold any lock, as it may be in a signal handler: an event is lost if the
+    /// sink is in use.
     #[cold]
     pub(crate) fn try_record(&self, event: &trace::Event) {
         if let Some(sink) = self.sink.try_lock().as_deref_mut().and_then(Option::as_mut) {

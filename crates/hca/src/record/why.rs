@@ -1,13 +1,14 @@
-//! Findings while the program runs: a checker listens to the trace, and what it finds is told at once, on standard error
-//! and to whoever collects findings. Each is told once and counted from then on; at the end of the process comes a
-//! summary.
+//! Findings while the program runs: a checker listens to the trace, and what it finds is told at once, on standard
+//! error and to listeners that collect findings. Each is told once and counted from then on; at the end of the process
+//! comes a summary.
 //!
 //! Findings are told under the lock of the checker. Telling takes no other lock of ours and calls nothing of the
 //! program's, so it may happen wherever an event may.
 //!
 //! What happens with every message is only written down at first: the checker sees it, in order, when a poll finds
 //! nothing to do, before anything that is not of every day, or when much has gathered. While buffers are compared, work
-//! is looked at when it is posted, when it completes and when that is polled; the witness says when there is time for that.
+//! is looked at when it is posted, when it completes and when that is polled; the witness says when there is time for
+//! that.
 
 mod spool;
 mod summary;
@@ -30,7 +31,7 @@ use trace::{Call, Event, Kind, Pieces};
 use crate::tuning::{CHECK_TICK, CHECK_TICK_MAX, CHECK_TICKS_END, nanos};
 
 /// No tick is due.
-const NEVER: u64 = u64::MAX;
+const NO_TICK: u64 = u64::MAX;
 
 /// How findings look on standard error.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -64,10 +65,10 @@ pub(crate) struct Why {
 }
 
 /// So many events may gather.
-const QUEUE: usize = 512;
+const MAX_QUEUED_EVENTS: usize = 512;
 
 /// So many are looked at by the first poll that finds nothing.
-const MUCH: usize = 256;
+const MAX_EVENTS_PER_POLL: usize = 256;
 
 /// So many polls in a row find nothing where a program waits for longer than a message takes.
 const IDLE_POLLS: u32 = 64;
@@ -145,7 +146,7 @@ impl Why {
             drop(queue);
             self.behind.store(length, Ordering::Relaxed);
             self.idle.store(0, Ordering::Relaxed);
-            if length >= QUEUE {
+            if length >= MAX_QUEUED_EVENTS {
                 self.catch_up();
             }
         } else {
@@ -173,7 +174,7 @@ impl Why {
     #[inline]
     pub fn catch_up_if_idle(&self) {
         let behind = self.behind.load(Ordering::Relaxed);
-        if behind > 0 && (self.idle.fetch_add(1, Ordering::Relaxed) >= IDLE_POLLS || behind >= MUCH) {
+        if behind > 0 && (self.idle.fetch_add(1, Ordering::Relaxed) >= IDLE_POLLS || behind >= MAX_EVENTS_PER_POLL) {
             self.catch_up();
         }
     }
@@ -195,8 +196,8 @@ impl Why {
         inside.spare = events;
     }
 
-    /// The same for a thread that may hold any lock: the event is lost if the checker is in use. The end of the process,
-    /// which may come in a signal handler in the middle of anything, is told by the engine.
+    /// Records an event for a thread that may hold any lock: the event is lost if the checker is in use. The end of the
+    /// process, which may come in a signal handler in the middle of anything, is told by the engine.
     pub fn try_record(&self, event: &Event) {
         if !matches!(event.kind, Kind::Called { call: Call::Exit {}, .. })
             && let Some(mut inside) = self.inside.try_lock()
@@ -230,7 +231,7 @@ impl Why {
     /// How long until a tick is due.
     pub fn until_tick(&self, now: u64) -> Option<u64> {
         match self.next_tick.load(Ordering::Relaxed) {
-            NEVER => None,
+            NO_TICK => None,
             next => Some(next.saturating_sub(now)),
         }
     }
@@ -244,7 +245,7 @@ impl Why {
         self.show_queue(&mut inside);
         let idle = now.saturating_sub(inside.last);
         let next = if idle > nanos(CHECK_TICKS_END) {
-            NEVER
+            NO_TICK
         } else {
             let slower = idle / 8;
             now.saturating_add(slower.clamp(nanos(CHECK_TICK), nanos(CHECK_TICK_MAX)))
@@ -338,7 +339,7 @@ struct Teller {
 /// So many findings of one rule, each about another object, are printed as sentences; the others are counted.
 const PRINTED_PER_RULE: u32 = 3;
 
-/// The same for errors.
+/// So many errors of one rule are printed as sentences.
 const PRINTED_ERRORS_PER_RULE: u32 = 10;
 
 impl Teller {

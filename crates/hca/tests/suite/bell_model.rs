@@ -11,7 +11,7 @@ pub(crate) mod progress {
     }
 }
 
-use bell::{Bell, Clapper};
+use bell::{Bell, WakeSignal};
 use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
@@ -24,7 +24,7 @@ struct Counter {
     strikes: AtomicUsize,
 }
 
-impl Clapper for Counter {
+impl WakeSignal for Counter {
     fn strike(&self) {
         self.strikes.fetch_add(1, Ordering::Relaxed);
         *self.count.lock().unwrap() += 1;
@@ -58,7 +58,7 @@ fn drive_until(bell: &Bell<Counter>, published: &AtomicUsize, all: usize) {
             bell.wake();
             return;
         }
-        bell.clapper().sleep();
+        bell.signal().sleep();
         bell.wake();
     }
 }
@@ -103,7 +103,7 @@ fn a_burst_strikes_once_per_sleep() {
         };
         let struck = u32::from(bell.ring()) + u32::from(other.join().unwrap());
         assert_eq!(struck, 1);
-        assert_eq!(bell.clapper().strikes.load(Ordering::Relaxed), 1);
+        assert_eq!(bell.signal().strikes.load(Ordering::Relaxed), 1);
     });
 }
 
@@ -123,7 +123,7 @@ fn the_end_of_a_lease_is_heard() {
         // The engine: a lease lasts only while nothing is armed.
         bell.prepare_sleep_leased();
         if !armed.load(Ordering::Relaxed) {
-            bell.clapper().sleep();
+            bell.signal().sleep();
             assert!(armed.load(Ordering::Relaxed));
         }
         bell.wake();
@@ -143,6 +143,6 @@ fn a_lease_keeps_the_bell_quiet() {
         };
         assert!(!bell.ring());
         assert!(!other.join().unwrap());
-        assert_eq!(bell.clapper().strikes.load(Ordering::Relaxed), 0);
+        assert_eq!(bell.signal().strikes.load(Ordering::Relaxed), 0);
     });
 }

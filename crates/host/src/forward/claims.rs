@@ -13,10 +13,10 @@ use wire::mad::MadHeader;
 use wire::{IpHeader, Opcode, Qpn, UdpHeader};
 
 /// How long the owner of a slot is believed to be the same.
-const BELIEF: Duration = Duration::from_millis(500);
+const OWNER_CACHE_TIME: Duration = Duration::from_millis(500);
 
 /// Owners that are remembered.
-const MOST: usize = 1024;
+const MAX_REMEMBERED_OWNERS: usize = 1024;
 
 /// The users that own slots, as found out lately.
 #[derive(Debug, Default)]
@@ -58,13 +58,13 @@ impl Claims {
     /// Whether that user owns the slot, or no process does.
     fn is_free_for(&mut self, uid: u32, slot: Slot, now: Instant) -> bool {
         if let Some((owner, since)) = self.owners.get(&slot)
-            && now.saturating_duration_since(*since) <= BELIEF
+            && now.saturating_duration_since(*since) <= OWNER_CACHE_TIME
         {
             return *owner == uid;
         }
         match names::owner(Name::Slot(slot)) {
             Ok(Some(owner)) => {
-                if self.owners.len() >= MOST {
+                if self.owners.len() >= MAX_REMEMBERED_OWNERS {
                     self.owners.clear();
                 }
                 self.owners.insert(slot, (owner.uid, now));

@@ -2,9 +2,10 @@
 
 use super::{claims, message};
 use crate::arrival::{Arrival, Origin};
-use crate::callers::{self, Caller};
+use crate::callers::Caller;
 use crate::connection_records;
 use crate::descriptor::Descriptor;
+use crate::event_set::EventSet;
 use crate::family::{Family, Scope};
 use crate::holders::{self, Trust};
 use crate::names::Name;
@@ -15,10 +16,10 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// Messages taken from one connection before the others get their turn.
-const TURN: usize = 4;
+const MESSAGES_PER_TURN: usize = 4;
 
 /// Connections kept: forwarding processes times our names. Beyond that one is hung up, and its owner connects again.
-const CONNECTIONS: usize = 256;
+const MAX_CONNECTIONS: usize = 256;
 
 /// Of these, those of one other user.
 const OF_ONE_STRANGER: usize = 64;
@@ -81,9 +82,9 @@ impl Collected {
 
 /// Where connections are served: the process's names, and the set in which the connections are watched.
 #[derive(Clone, Copy)]
-pub(crate) struct Place<'a> {
+pub(crate) struct ConnectionService<'a> {
     pub registry: &'a Registry,
-    pub epoll: &'a Descriptor,
+    pub set: &'a EventSet,
 }
 
 /// The connections that one thread at a time serves: those of our own user, or those of others.
@@ -113,7 +114,7 @@ impl Connections {
     pub fn new() -> Connections {
         Connections {
             open: BTreeMap::new(),
-            buffer: vec![0; message::LONGEST],
+            buffer: vec![0; message::MAX_MESSAGE_BYTES],
             trust: Trust::default(),
             claims: claims::Claims::default(),
             collected: Collected::default(),
@@ -137,29 +138,29 @@ impl Connections {
 
     /// Serves a connection from now on. Any user may speak to this process, but not on so many connections that others
     /// cannot.
-    pub fn admit(&mut self, place: Place<'_>, caller: Caller, take: &mut impl FnMut(&Arrival<'_>)) {
+    pub fn admit(&mut self, place: ConnectionService<'_>, caller: Caller, take: &mut impl FnMut(&Arrival<'_>)) {
         let Caller { socket, name, uid } = caller;
         let of_user = self.open.values().filter(|connection| connection.uid == uid).count();
         if !self.trust.is_own(uid) && of_user >= OF_ONE_STRANGER {
             self.make_room(place, Some(uid), take);
-        } else if self.open.len() >= CONNECTIONS {
+        } else if self.open.len() >= MAX_CONNECTIONS {
             self.make_room(place, None, take);
         }
         let key = place.registry.new_key();
-        if callers::watch(place.epoll, socket.raw(), key).is_ok() {
+        if place.set.add(socket.raw(), key).is_ok() {
             self.open.insert(key, Connection { socket, name, uid, will: None, forwards: false, hung_up: false });
         }
     }
 
     /// Serves a descriptor of the set that is ready, if it is one of ours. True if another user's process that
     /// forwarded to us has gone.
-    pub fn serve(&mut self, place: Place<'_>, key: u64, take: &mut impl FnMut(&Arrival<'_>)) -> bool {
+    pub fn serve(&mut self, place: ConnectionService<'_>, key: u64, take: &mut impl FnMut(&Arrival<'_>)) -> bool {
         self.read(place, key, take).is_some_and(|uid| !self.trust.is_own(uid))
     }
 
     /// Parts with a connection, of that user if one is named: those that have ended, else the oldest of another user,
     /// else of our own, and one with connection records last of all. What waits on it is taken first.
-    pub fn make_room(&mut self, place: Place<'_>, uid: Option<u32>, take: &mut impl FnMut(&Arrival<'_>)) {
+    pub fn make_room(&mut self, place: ConnectionService<'_>, uid: Option<u32>, take: &mut impl FnMut(&Arrival<'_>)) {
         let of_user = |connection: &Connection| uid.is_none_or(|uid| connection.uid == uid);
         let keys: Vec<_> =
             self.open.iter().filter(|(_, connection)| of_user(connection)).map(|(key, _)| *key).collect();
@@ -176,7 +177,7 @@ impl Connections {
         };
         let Some((.., key)) = keys.iter().filter_map(worth).min() else { return };
         self.hang_up(key);
-        for _ in 0..MOST_WAITING / TURN {
+        for _ in 0..MOST_WAITING / MESSAGES_PER_TURN {
             if !self.open.contains_key(&key) {
                 return;
             }
@@ -193,15 +194,15 @@ impl Connections {
         unsafe { libc::shutdown(connection.socket.raw(), libc::SHUT_RD) };
     }
 
-    fn close(&mut self, place: Place<'_>, key: u64) -> Option<Connection> {
+    fn close(&mut self, place: ConnectionService<'_>, key: u64) -> Option<Connection> {
         let connection = self.open.remove(&key)?;
-        callers::unwatch(place.epoll, connection.socket.raw());
+        place.set.remove(connection.socket.raw());
         Some(connection)
     }
 
     /// Reads some messages; answers the user on the other end if it forwarded and has closed the connection.
-    fn read(&mut self, place: Place<'_>, key: u64, take: &mut impl FnMut(&Arrival<'_>)) -> Option<u32> {
-        for _ in 0..TURN {
+    fn read(&mut self, place: ConnectionService<'_>, key: u64, take: &mut impl FnMut(&Arrival<'_>)) -> Option<u32> {
+        for _ in 0..MESSAGES_PER_TURN {
             let connection = self.open.get(&key)?;
             let uid = connection.uid;
             let mut descriptors = Vec::new();
@@ -237,14 +238,14 @@ impl Connections {
                 }
                 continue;
             }
-            if let Some(kind @ (greeting::OFFER | greeting::INQUIRY)) = kind {
+            if let Some(kind @ (greeting::RING_OFFER | greeting::REPORT_INQUIRY)) = kind {
                 // From now on the connection is the exchange's, or of those who answer.
                 let Connection { socket, .. } = self.close(place, key)?;
                 match kind {
-                    greeting::OFFER if holders::is_our_user(uid) => {
+                    greeting::RING_OFFER if holders::is_our_user(uid) => {
                         place.registry.offer(Offer { socket, uid, descriptors });
                     }
-                    greeting::INQUIRY if inquiry::may_ask(uid) => place.registry.inquire(socket),
+                    greeting::REPORT_INQUIRY if inquiry::may_ask(uid) => place.registry.inquire(socket),
                     _ => self.collected.refused += 1,
                 }
                 return None;

@@ -7,11 +7,11 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 /// Messages in a row, and in a second.
-const MESSAGES: u32 = 8192;
+const MAX_MESSAGES_PER_SECOND: u32 = 8192;
 
 /// How long the list of slots is believed. A process that came later and was asked something already misses what its
 /// peer takes back within this time.
-const BELIEF: Duration = Duration::from_millis(20);
+const SLOT_LIST_CACHE_TIME: Duration = Duration::from_millis(20);
 
 /// The slots of this host, as found out lately.
 #[derive(Debug, Default)]
@@ -28,16 +28,17 @@ impl Everybody {
     pub fn slots(&mut self, now: Instant) -> Option<BTreeSet<Slot>> {
         let earned = self.counted.map_or(0, |counted| {
             let since = now.saturating_duration_since(counted).as_nanos();
-            u32::try_from(since * u128::from(MESSAGES) / 1_000_000_000).unwrap_or(MESSAGES)
+            u32::try_from(since * u128::from(MAX_MESSAGES_PER_SECOND) / 1_000_000_000)
+                .unwrap_or(MAX_MESSAGES_PER_SECOND)
         });
         if earned > 0 || self.counted.is_none() {
             self.spent = self.spent.saturating_sub(earned);
             self.counted = Some(now);
         }
-        if self.spent >= MESSAGES {
+        if self.spent >= MAX_MESSAGES_PER_SECOND {
             return None;
         }
-        if self.read.is_none_or(|read| now.saturating_duration_since(read) > BELIEF) {
+        if self.read.is_none_or(|read| now.saturating_duration_since(read) > SLOT_LIST_CACHE_TIME) {
             self.read = Some(now);
             // Where the table cannot be read, the last one has to do.
             if let Ok(names) = Name::of_this_host() {
@@ -61,15 +62,22 @@ mod tests {
         let (mut everybody, start) = (Everybody::default(), Instant::now());
         assert!(everybody.slots(start).is_some_and(|all| all.contains(&slot)));
         let later = slots.take().unwrap();
-        assert!(everybody.slots(start + 2 * BELIEF).is_some_and(|all| all.contains(&slot) && all.contains(&later)));
+        assert!(
+            everybody
+                .slots(start + 2 * SLOT_LIST_CACHE_TIME)
+                .is_some_and(|all| all.contains(&slot) && all.contains(&later))
+        );
         // Other tests have slots, too, so a packet is at least two messages.
-        let mut messages =
-            |at| -> u32 { (0..MESSAGES).filter_map(|_| everybody.slots(at)).map(|all| all.len() as u32).sum() };
+        let mut messages = |at| -> u32 {
+            (0..MAX_MESSAGES_PER_SECOND).filter_map(|_| everybody.slots(at)).map(|all| all.len() as u32).sum()
+        };
         let (at, half) = (start + Duration::from_secs(5), Duration::from_millis(500));
         // The last packet of a row may go beyond the limit, by as many as there are slots.
         let slack = u32::from(Slot::COUNT);
-        assert!((MESSAGES..MESSAGES + slack).contains(&messages(at)));
+        assert!((MAX_MESSAGES_PER_SECOND..MAX_MESSAGES_PER_SECOND + slack).contains(&messages(at)));
         assert_eq!(messages(at), 0);
-        assert!((MESSAGES / 2 - slack..MESSAGES / 2 + slack).contains(&messages(at + half)));
+        assert!(
+            (MAX_MESSAGES_PER_SECOND / 2 - slack..MAX_MESSAGES_PER_SECOND / 2 + slack).contains(&messages(at + half))
+        );
     }
 }

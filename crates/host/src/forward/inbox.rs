@@ -1,6 +1,6 @@
 //! The owner's side: what other processes pass on to this one, as the threads that drive the NIC take it.
 
-use super::connections::{Collected, Connections, Place};
+use super::connections::{Collected, ConnectionService, Connections};
 use super::message;
 use crate::arrival::Arrival;
 use crate::family::{Family, Scope};
@@ -50,7 +50,7 @@ impl Inbox {
     pub fn serve(&mut self, key: u64, take: &mut impl FnMut(&Arrival<'_>)) -> bool {
         let _shield = Shield::up();
         let Inbox { registry, connections } = self;
-        let place = Place { registry, epoll: registry.set() };
+        let place = ConnectionService { registry, set: registry.set() };
         if key != Registry::CALLERS {
             return connections.serve(place, key, take);
         }

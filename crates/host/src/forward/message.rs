@@ -27,28 +27,28 @@ use std::net::IpAddr;
 use wire::{Gid, IpHeader, Ipv4Header, Ipv6Header, Packet};
 
 const MAGIC: [u8; 4] = *b"UbiF";
-const VERSION: u8 = 1;
-const PACKETS: u8 = 1;
+const MESSAGE_VERSION: u8 = 1;
+const KIND_PACKETS: u8 = 1;
 /// The numbers between are those of [`greeting`](crate::greeting).
-const LOCAL: u8 = 7;
-const HEADER: usize = 8;
+const KIND_LOCAL: u8 = 7;
+const MESSAGE_HEADER_BYTES: usize = 8;
 const PACKET_HEADER: usize = 44;
 
 /// The longest message: room for the longest packet that a datagram can hold.
-pub const LONGEST: usize = 66 * 1024;
+pub const MAX_MESSAGE_BYTES: usize = 66 * 1024;
 
 /// Appends a packet; false, and nothing appended, if it does not fit. `message` is empty or was filled by this
 /// function with packets of the same origin: this process itself, or a socket.
 pub fn append(message: &mut Vec<u8>, arrival: &Arrival<'_>) -> bool {
-    let begun = message.len().max(HEADER);
+    let begun = message.len().max(MESSAGE_HEADER_BYTES);
     let Ok(length) = u16::try_from(arrival.bytes.len()) else { return false };
-    if begun + PACKET_HEADER + arrival.bytes.len() > LONGEST {
+    if begun + PACKET_HEADER + arrival.bytes.len() > MAX_MESSAGE_BYTES {
         return false;
     }
     if message.is_empty() {
         message.extend(MAGIC);
-        let kind = if arrival.origin == Origin::Local { LOCAL } else { PACKETS };
-        message.extend([VERSION, kind, 0, 0]);
+        let kind = if arrival.origin == Origin::Local { KIND_LOCAL } else { KIND_PACKETS };
+        message.extend([MESSAGE_VERSION, kind, 0, 0]);
     }
     let Some(count) = message.get_mut(6..8).and_then(|bytes| bytes.first_chunk_mut::<2>()) else { return false };
     let Some(more) = u16::from_be_bytes(*count).checked_add(1) else { return false };
@@ -76,17 +76,17 @@ pub fn count(message: &[u8]) -> u32 {
     }
 }
 
-/// Gives each packet of a message to `take`, in order. Answers how many could not be read; a message that does not keep
+/// Gives each packet of a message to `take`, in order. Returns how many could not be read; a message that does not keep
 /// to the format counts once, and what was read before that is given.
 pub fn read(message: &[u8], mut take: impl FnMut(&Arrival<'_>)) -> u32 {
-    let Some((header, mut rest)) = message.split_first_chunk::<HEADER>() else { return 1 };
+    let Some((header, mut rest)) = message.split_first_chunk::<MESSAGE_HEADER_BYTES>() else { return 1 };
     let [magic @ .., version, kind, _, _] = header;
     let origin = match *kind {
-        PACKETS => Origin::Forwarded,
-        LOCAL => Origin::Local,
+        KIND_PACKETS => Origin::Forwarded,
+        KIND_LOCAL => Origin::Local,
         _ => return 1,
     };
-    if *magic != MAGIC || *version != VERSION {
+    if *magic != MAGIC || *version != MESSAGE_VERSION {
         return 1;
     }
     let mut malformed = 0;

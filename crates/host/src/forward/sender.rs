@@ -14,17 +14,17 @@ use std::io;
 use std::time::{Duration, Instant};
 
 /// How many connections are kept. Programs have few descriptors; the one least used makes room.
-const CONNECTIONS: usize = 128;
+const MAX_KEPT_CONNECTIONS: usize = 128;
 
 /// How much an owner may leave unread; the kernel grants what the system allows (`net.core.wmem_max`).
-const BACKLOG: libc::c_int = 4 << 20;
+const UNREAD_BYTES_MAX: libc::c_int = 4 << 20;
 
 /// How long a connection is believed to lead to the present owner of the name. A child that was forked while its parent
 /// accepted can hold the connection of an owner that has ended open.
-const BELIEF: Duration = Duration::from_secs(1);
+const OWNER_CACHE_TIME: Duration = Duration::from_secs(1);
 
 /// How long a connection is believed to lead to the present owner of the name, once it takes no more packets.
-const DOUBT: Duration = Duration::from_millis(20);
+const FULL_OWNER_CACHE_TIME: Duration = Duration::from_millis(20);
 
 /// Why a packet was not forwarded.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -54,10 +54,10 @@ pub struct Forwarded {
 
 /// How long a new owner of a slot that is another user gets nothing, from the first packet on that it could not have:
 /// the former owner's peers should have given up by then.
-const INHERITANCE: Duration = Duration::from_secs(10);
+const NEW_OWNER_QUARANTINE: Duration = Duration::from_secs(10);
 
 /// More slots than these are not remembered.
-const REMEMBERED: usize = 4096;
+const MAX_REMEMBERED_SLOTS: usize = 4096;
 
 /// Which user had a slot. A name is free when its process ends, and another user may bind it at once; what still comes
 /// then was meant for the former owner.
@@ -70,21 +70,21 @@ struct FormerOwners {
 impl FormerOwners {
     /// A process of that user has the slot.
     fn note(&mut self, slot: Slot, uid: u32) {
-        if self.slots.len() < REMEMBERED {
+        if self.slots.len() < MAX_REMEMBERED_SLOTS {
             self.slots.entry(slot).or_insert((uid, None));
         }
     }
 
     /// Whether that user gets what comes for the slot: it had it, or what comes is not the former owner's any more.
-    fn is_heir(&mut self, slot: Slot, uid: u32, now: Instant) -> bool {
-        if self.slots.len() >= REMEMBERED && !self.slots.contains_key(&slot) {
+    fn may_take_over(&mut self, slot: Slot, uid: u32, now: Instant) -> bool {
+        if self.slots.len() >= MAX_REMEMBERED_SLOTS && !self.slots.contains_key(&slot) {
             return true;
         }
         let (owner, refused) = self.slots.entry(slot).or_insert((uid, None));
         if *owner != uid {
             // What comes for the new owner does not begin the wait again, or it would wait for ever.
             let since = *refused.get_or_insert(now);
-            if now.saturating_duration_since(since) < INHERITANCE {
+            if now.saturating_duration_since(since) < NEW_OWNER_QUARANTINE {
                 return false;
             }
             *owner = uid;
@@ -229,7 +229,7 @@ impl Forwarder {
     fn deliver(&mut self, name: Name, bytes: &[u8]) -> Result<(), Loss> {
         let now = Instant::now();
         self.uses += 1;
-        self.verify(name, now, BELIEF);
+        self.verify(name, now, OWNER_CACHE_TIME);
         // An owner that has gone leaves a broken connection; the name may have a new owner already. Two tries find that
         // out.
         let mut loss = Loss::Nobody;
@@ -243,7 +243,7 @@ impl Forwarder {
                 Ok(()) => return Ok(()),
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EAGAIN | libc::ENOBUFS | libc::ENOMEM) => {
-                        if !self.verify(name, now, DOUBT) {
+                        if !self.verify(name, now, FULL_OWNER_CACHE_TIME) {
                             return Err(Loss::Full);
                         }
                         loss = Loss::Full;
@@ -276,7 +276,7 @@ impl Forwarder {
     }
 
     /// Closes the connections whose other end has gone. A server whose clients come and go would keep one for each of
-    /// the last [`CONNECTIONS`], and a program has few descriptors.
+    /// the last [`MAX_KEPT_CONNECTIONS`], and a program has few descriptors.
     fn forget_ended(&mut self) {
         let descriptor = |connection: &Connection| connection.socket.raw();
         let ask = |fd| libc::pollfd { fd, events: 0, revents: 0 };
@@ -296,17 +296,17 @@ impl Forwarder {
             _ => Loss::System,
         })?;
         if let Some(slot) = name.slot()
-            && !self.former.is_heir(slot, peer.uid, now)
+            && !self.former.may_take_over(slot, peer.uid, now)
         {
             return Err(Loss::Nobody);
         }
-        let (backlog, size) = (BACKLOG, size_of::<libc::c_int>() as libc::socklen_t);
+        let (backlog, size) = (UNREAD_BYTES_MAX, size_of::<libc::c_int>() as libc::socklen_t);
         // SAFETY: the value is a live `c_int` of the size given. If it is refused the stock buffer has to do.
         unsafe {
             libc::setsockopt(socket.raw(), libc::SOL_SOCKET, libc::SO_SNDBUF, (&raw const backlog).cast(), size);
         }
         self.forget_ended();
-        if self.connections.len() >= CONNECTIONS {
+        if self.connections.len() >= MAX_KEPT_CONNECTIONS {
             let oldest = self.connections.iter().min_by_key(|(_, connection)| connection.used).map(|(name, _)| *name);
             oldest.and_then(|name| self.connections.remove(&name));
         }
@@ -336,16 +336,16 @@ mod tests {
     fn another_user_waits_for_a_slot_and_not_for_ever() {
         let (mut owners, slot, start) = (FormerOwners::default(), Slot::new(7).unwrap(), Instant::now());
         let at = |milliseconds| start + Duration::from_millis(milliseconds);
-        assert!(owners.is_heir(slot, 1, at(0)));
-        assert!(owners.is_heir(slot, 1, at(1)), "the same user again");
+        assert!(owners.may_take_over(slot, 1, at(0)));
+        assert!(owners.may_take_over(slot, 1, at(1)), "the same user again");
         // Packets come all the time, and the wait ends all the same.
         for second in 5..15 {
-            assert!(!owners.is_heir(slot, 2, at(second * 1000)), "{second} s");
+            assert!(!owners.may_take_over(slot, 2, at(second * 1000)), "{second} s");
         }
-        assert!(owners.is_heir(slot, 2, at(15_000)));
-        assert!(owners.is_heir(slot, 2, at(15_001)));
-        assert!(!owners.is_heir(slot, 1, at(15_002)), "the first user is now another one");
-        assert!(owners.is_heir(Slot::new(8).unwrap(), 2, at(15_002)), "nobody had this one");
+        assert!(owners.may_take_over(slot, 2, at(15_000)));
+        assert!(owners.may_take_over(slot, 2, at(15_001)));
+        assert!(!owners.may_take_over(slot, 1, at(15_002)), "the first user is now another one");
+        assert!(owners.may_take_over(Slot::new(8).unwrap(), 2, at(15_002)), "nobody had this one");
     }
 
     #[test]

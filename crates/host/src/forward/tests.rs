@@ -83,7 +83,7 @@ fn a_message_ends_where_it_is_full() {
     let sample = sample(addresses(2)[0], slot, 1, 4096);
     let mut bytes = Vec::new();
     let count = (0..1000).take_while(|_| message::append(&mut bytes, &sample.arrival())).count();
-    assert!((15..17).contains(&count) && bytes.len() <= message::LONGEST);
+    assert!((15..17).contains(&count) && bytes.len() <= message::MAX_MESSAGE_BYTES);
     let mut read = 0;
     assert_eq!(message::read(&bytes, |_| read += 1), 0);
     assert_eq!(read, count);
@@ -179,7 +179,7 @@ fn nobody_is_told_from_somebody_who_does_not_read() {
             break;
         }
         elsewhere += 1;
-        assert!(elsewhere < 30_000, "somebody always has the slot");
+        assert!(elsewhere < 30_000, "the slot always has an owner");
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     let full = full.get();

@@ -14,13 +14,13 @@ use std::os::fd::RawFd;
 use wire::cm::{PortSpace, ServiceId};
 
 /// The first four bytes: opcode, flags with transport version 15, and two letters where the partition is.
-pub const FIRST: u32 = 0xff_0f_55_42;
+pub const PROBE_FIRST_WORD: u32 = 0xff_0f_55_42;
 
 /// What follows the destination, which is 0, so that no program that does not know probes takes it for a slot.
-pub const SECOND: u32 = 0x50_52_4f_42;
+pub const PROBE_SECOND_WORD: u32 = 0x50_52_4f_42;
 
 /// Where the index is.
-pub const INDEX: u32 = 20;
+pub const PROBE_INDEX_OFFSET: u32 = 20;
 
 /// Asks the process that receives it what it owns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,8 +45,8 @@ impl Probe {
         let (second, rest) = rest.split_at_mut(4);
         let (nonce, rest) = rest.split_at_mut(8);
         let (index, _) = rest.split_at_mut(2);
-        first.copy_from_slice(&FIRST.to_be_bytes());
-        second.copy_from_slice(&SECOND.to_be_bytes());
+        first.copy_from_slice(&PROBE_FIRST_WORD.to_be_bytes());
+        second.copy_from_slice(&PROBE_SECOND_WORD.to_be_bytes());
         nonce.copy_from_slice(&self.nonce.to_be_bytes());
         index.copy_from_slice(&self.index.to_be_bytes());
         bytes
@@ -64,7 +64,9 @@ impl Probe {
         let (second, rest) = rest.split_first_chunk::<4>()?;
         let (nonce, rest) = rest.split_first_chunk::<8>()?;
         let (index, _) = rest.split_first_chunk::<2>()?;
-        if (u32::from_be_bytes(*first), *destination, u32::from_be_bytes(*second)) != (FIRST, [0; 4], SECOND) {
+        if (u32::from_be_bytes(*first), *destination, u32::from_be_bytes(*second))
+            != (PROBE_FIRST_WORD, [0; 4], PROBE_SECOND_WORD)
+        {
             return None;
         }
         Some(Probe { nonce: u64::from_be_bytes(*nonce), index: u16::from_be_bytes(*index) })
@@ -73,7 +75,7 @@ impl Probe {
 
 /// What a process says of itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Answer {
+pub struct ProbeAnswer {
     /// The number of the question.
     pub nonce: u64,
     /// The place of the socket that answers.
@@ -88,24 +90,25 @@ pub struct Answer {
     pub blocks: Vec<(PortSpace, u16)>,
 }
 
-impl Answer {
+impl ProbeAnswer {
     /// More than these are not told; they are reached by forwarding.
     const MOST_SLOTS: usize = 256;
     const MOST_PORTS: usize = 128;
     const MOST_BLOCKS: usize = 64;
 
     /// The most bytes of an answer.
-    pub const LONGEST: usize = 24 + 2 * Answer::MOST_SLOTS + 4 * (Answer::MOST_PORTS + Answer::MOST_BLOCKS);
+    pub const LONGEST: usize =
+        24 + 2 * ProbeAnswer::MOST_SLOTS + 4 * (ProbeAnswer::MOST_PORTS + ProbeAnswer::MOST_BLOCKS);
 
     /// As it is sent.
     pub fn bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(Answer::LONGEST);
+        let mut bytes = Vec::with_capacity(ProbeAnswer::LONGEST);
         bytes.extend(self.nonce.to_be_bytes());
         bytes.extend(self.index.to_be_bytes());
         bytes.extend(self.socket.to_be_bytes());
-        let slots = self.slots.get(..Answer::MOST_SLOTS).unwrap_or(&self.slots);
-        let ports = self.ports.get(..Answer::MOST_PORTS).unwrap_or(&self.ports);
-        let blocks = self.blocks.get(..Answer::MOST_BLOCKS).unwrap_or(&self.blocks);
+        let slots = self.slots.get(..ProbeAnswer::MOST_SLOTS).unwrap_or(&self.slots);
+        let ports = self.ports.get(..ProbeAnswer::MOST_PORTS).unwrap_or(&self.ports);
+        let blocks = self.blocks.get(..ProbeAnswer::MOST_BLOCKS).unwrap_or(&self.blocks);
         bytes.extend([slots.len(), ports.len(), blocks.len()].iter().flat_map(|count| (*count as u16).to_be_bytes()));
         bytes.extend(slots.iter().flat_map(|slot| slot.number().to_be_bytes()));
         let word = |(space, number): &(PortSpace, u16)| ((*space as u32) << 16 | u32::from(*number)).to_be_bytes();
@@ -114,22 +117,22 @@ impl Answer {
     }
 
     /// Reads an answer.
-    pub fn parse(bytes: &[u8]) -> Option<Answer> {
+    pub fn parse(bytes: &[u8]) -> Option<ProbeAnswer> {
         let (nonce, rest) = bytes.split_first_chunk::<8>()?;
         let (index, rest) = rest.split_first_chunk::<2>()?;
         let (socket, rest) = rest.split_first_chunk::<8>()?;
         let (counts, rest) = rest.split_first_chunk::<6>()?;
         let mut counts = counts.chunks(2).filter_map(|two| two.try_into().ok().map(u16::from_be_bytes));
         let mut count = |most: usize| counts.next().map(usize::from).filter(|count| *count <= most);
-        let (slots, rest) = rest.split_at_checked(2 * count(Answer::MOST_SLOTS)?)?;
-        let (ports, rest) = rest.split_at_checked(4 * count(Answer::MOST_PORTS)?)?;
-        let (blocks, _) = rest.split_at_checked(4 * count(Answer::MOST_BLOCKS)?)?;
+        let (slots, rest) = rest.split_at_checked(2 * count(ProbeAnswer::MOST_SLOTS)?)?;
+        let (ports, rest) = rest.split_at_checked(4 * count(ProbeAnswer::MOST_PORTS)?)?;
+        let (blocks, _) = rest.split_at_checked(4 * count(ProbeAnswer::MOST_BLOCKS)?)?;
         let slot = |two: &[u8]| Slot::new(u16::from_be_bytes(two.try_into().ok()?));
         let port = |four: &[u8]| {
             let service = ServiceId::new(u32::from_be_bytes(four.try_into().ok()?).into());
             Some((service.port_space()?, service.port()?))
         };
-        Some(Answer {
+        Some(ProbeAnswer {
             nonce: u64::from_be_bytes(*nonce),
             index: u16::from_be_bytes(*index),
             socket: u64::from_be_bytes(*socket),
@@ -180,19 +183,19 @@ mod tests {
     fn an_answer_reads_as_it_was_written() {
         let slots = [1, 17, 4094].into_iter().filter_map(Slot::new).collect();
         let ports = vec![(PortSpace::Tcp, 18515), (PortSpace::Ib, 1)];
-        let answer = Answer { nonce: 5, index: 3, socket: 99, slots, ports, blocks: vec![(PortSpace::Udp, 952)] };
+        let answer = ProbeAnswer { nonce: 5, index: 3, socket: 99, slots, ports, blocks: vec![(PortSpace::Udp, 952)] };
         let bytes = answer.bytes();
-        assert_eq!(Answer::parse(&bytes), Some(answer.clone()));
+        assert_eq!(ProbeAnswer::parse(&bytes), Some(answer.clone()));
         for length in 0..bytes.len() {
-            assert_eq!(Answer::parse(&bytes[..length]), None);
+            assert_eq!(ProbeAnswer::parse(&bytes[..length]), None);
         }
         // What is no slot, or no port, is left out.
         let mut odd = bytes.clone();
         odd[24..26].copy_from_slice(&[0xff, 0xff]);
         odd[30..32].copy_from_slice(&[0xff, 0xff]);
-        let read = Answer::parse(&odd).unwrap();
+        let read = ProbeAnswer::parse(&odd).unwrap();
         assert_eq!((read.slots.as_slice(), read.ports.as_slice()), (&answer.slots[1..], &answer.ports[1..]));
-        let many = Answer { slots: (1..=300).filter_map(Slot::new).collect(), ..answer };
-        assert_eq!(Answer::parse(&many.bytes()).unwrap().slots.len(), 256);
+        let many = ProbeAnswer { slots: (1..=300).filter_map(Slot::new).collect(), ..answer };
+        assert_eq!(ProbeAnswer::parse(&many.bytes()).unwrap().slots.len(), 256);
     }
 }

@@ -6,7 +6,7 @@
 
 use super::probe;
 use crate::descriptor::check;
-use crate::ports::BLOCK;
+use crate::ports::PORTS_PER_BLOCK;
 use crate::slots::Slot;
 use std::io;
 use std::os::fd::RawFd;
@@ -19,19 +19,19 @@ pub const MOST_SLOTS: usize = 1000;
 pub const MOST_PORTS: usize = 400;
 
 /// Not the index of any socket: the kernel hashes as if there were no program.
-pub const ANY: u32 = u32::MAX;
+pub const NO_SOCKET_INDEX: u32 = u32::MAX;
 
 /// Up to this many keys are compared one after the other.
-const LEAF: usize = 4;
+const MAX_LEAF_KEYS: usize = 4;
 
 const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
 const LOAD_HALF: u16 = (libc::BPF_LD | libc::BPF_H | libc::BPF_ABS) as u16;
-const AND: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
+const BPF_AND_CONSTANT: u16 = (libc::BPF_ALU | libc::BPF_AND | libc::BPF_K) as u16;
 const SHIFT_RIGHT: u16 = (libc::BPF_ALU | libc::BPF_RSH | libc::BPF_K) as u16;
-const JUMP: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
+const BPF_JUMP: u16 = (libc::BPF_JMP | libc::BPF_JA) as u16;
 const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
 const IF_AT_LEAST: u16 = (libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K) as u16;
-const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+const BPF_RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
 const RETURN_LOADED: u16 = (libc::BPF_RET | BPF_A) as u16;
 /// Missing from `libc`.
 const BPF_A: u32 = 0x10;
@@ -39,17 +39,17 @@ const BPF_A: u32 = 0x10;
 /// Where things are in a packet: destination in the BTH; behind BTH and DETH the MAD header with its attribute, and
 /// behind that the body of a message of connection management, which begins with the sender's communication id and, in
 /// all but the first, goes on with the receiver's.
-const DESTINATION: u32 = 4;
+const DESTINATION_OFFSET: u32 = 4;
 /// Version of the format and class, in the MAD header; version of the class and method; the upper half of the
 /// transaction, which names the agent that asked.
-const CLASS: u32 = 12 + 8;
-const METHOD: u32 = CLASS + 2;
-const AGENT: u32 = CLASS + 8;
-const ATTRIBUTE: u32 = 12 + 8 + 16;
+const CLASS_OFFSET: u32 = 12 + 8;
+const METHOD_OFFSET: u32 = CLASS_OFFSET + 2;
+const AGENT_OFFSET: u32 = CLASS_OFFSET + 8;
+const ATTRIBUTE_OFFSET: u32 = 12 + 8 + 16;
 const SENDERS_ID: u32 = 12 + 8 + 24;
 const RECEIVERS_ID: u32 = SENDERS_ID + 4;
 /// The service that a request asks for: of a port, the upper half is zero, and the lower is the namespace and the port.
-const SERVICE: u32 = SENDERS_ID + 8;
+const SERVICE_OFFSET: u32 = SENDERS_ID + 8;
 
 /// Which socket of the group gets what.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -90,14 +90,14 @@ pub fn build(table: &Table) -> Vec<libc::sock_filter> {
     let mut program = vec![
         // A probe names the index itself.
         statement(LOAD_WORD, 0),
-        branch(IF_EQUAL, probe::FIRST, 0, 4),
+        branch(IF_EQUAL, probe::PROBE_FIRST_WORD, 0, 4),
         statement(LOAD_WORD, 8),
-        branch(IF_EQUAL, probe::SECOND, 0, 2),
-        statement(LOAD_HALF, probe::INDEX),
+        branch(IF_EQUAL, probe::PROBE_SECOND_WORD, 0, 2),
+        statement(LOAD_HALF, probe::PROBE_INDEX_OFFSET),
         statement(RETURN_LOADED, 0),
         // The slot in the destination, unless that is queue pair 1.
-        statement(LOAD_WORD, DESTINATION),
-        statement(AND, 0xff_ffff),
+        statement(LOAD_WORD, DESTINATION_OFFSET),
+        statement(BPF_AND_CONSTANT, 0xff_ffff),
         branch(IF_EQUAL, 1, 2, 0),
         statement(SHIFT_RIGHT, 12),
     ];
@@ -105,12 +105,12 @@ pub fn build(table: &Table) -> Vec<libc::sock_filter> {
     // Of other management, answers are for the process that asked; requests name none.
     let cm = u32::from(MadHeader::BASE_VERSION) << 8 | u32::from(MadHeader::CLASS_CM);
     program.extend([
-        statement(LOAD_HALF, CLASS),
+        statement(LOAD_HALF, CLASS_OFFSET),
         branch(IF_EQUAL, cm, 7, 0),
-        statement(LOAD_HALF, METHOD),
-        statement(AND, MadHeader::RESPONSE.into()),
+        statement(LOAD_HALF, METHOD_OFFSET),
+        statement(BPF_AND_CONSTANT, MadHeader::RESPONSE.into()),
         branch(IF_EQUAL, 0, 3, 0),
-        statement(LOAD_WORD, AGENT),
+        statement(LOAD_WORD, AGENT_OFFSET),
         statement(SHIFT_RIGHT, 20),
     ]);
     to_slots.push(jump(&mut program));
@@ -118,29 +118,29 @@ pub fn build(table: &Table) -> Vec<libc::sock_filter> {
     program.extend([
         // A request of connection management names a service. The reply to a resolution has our id where others have
         // the sender's.
-        statement(LOAD_HALF, ATTRIBUTE),
+        statement(LOAD_HALF, ATTRIBUTE_OFFSET),
         branch(IF_EQUAL, kind(MessageKind::Req), 7, 0),
         branch(IF_EQUAL, kind(MessageKind::SidrReq), 6, 0),
         branch(IF_EQUAL, kind(MessageKind::SidrRep), 0, 2),
         statement(LOAD_WORD, SENDERS_ID),
-        statement(JUMP, 1),
+        statement(BPF_JUMP, 1),
         statement(LOAD_WORD, RECEIVERS_ID),
         statement(SHIFT_RIGHT, 20),
     ]);
     to_slots.push(jump(&mut program));
-    program.extend([statement(LOAD_WORD, SERVICE), branch(IF_EQUAL, 0, 1, 0)]);
+    program.extend([statement(LOAD_WORD, SERVICE_OFFSET), branch(IF_EQUAL, 0, 1, 0)]);
     unknown.push(jump(&mut program));
-    program.push(statement(LOAD_WORD, SERVICE + 4));
+    program.push(statement(LOAD_WORD, SERVICE_OFFSET + 4));
     let service = |list: &[((PortSpace, u16), u32)], width: u32, most: usize| -> Vec<(u32, u32)> {
         let key = |space: PortSpace, number: u16| (space as u32) << (16 - width) | u32::from(number);
         list.iter().take(most).map(|((space, number), index)| (key(*space, *number), *index)).collect()
     };
     let ports = service(&table.ports, 0, MOST_PORTS);
-    let blocks = service(&table.blocks, BLOCK.ilog2(), MOST_PORTS - ports.len());
+    let blocks = service(&table.blocks, PORTS_PER_BLOCK.ilog2(), MOST_PORTS - ports.len());
     let mut not_by_port = Misses::new();
     search(&mut program, &ports, &mut not_by_port);
     land(&mut program, &not_by_port);
-    program.push(statement(SHIFT_RIGHT, BLOCK.ilog2()));
+    program.push(statement(SHIFT_RIGHT, PORTS_PER_BLOCK.ilog2()));
     search(&mut program, &blocks, &mut unknown);
     land(&mut program, &to_slots);
     let slots: Vec<_> =
@@ -148,15 +148,15 @@ pub fn build(table: &Table) -> Vec<libc::sock_filter> {
     let mut other_slots = Misses::new();
     search(&mut program, &slots, &mut other_slots);
     land(&mut program, &other_slots);
-    program.push(statement(RETURN, table.other_slots));
+    program.push(statement(BPF_RETURN, table.other_slots));
     land(&mut program, &unknown);
-    program.push(statement(RETURN, table.otherwise));
+    program.push(statement(BPF_RETURN, table.otherwise));
     program
 }
 
 /// Begins a jump; answers where it is.
 fn jump(program: &mut Vec<libc::sock_filter>) -> usize {
-    program.push(statement(JUMP, 0));
+    program.push(statement(BPF_JUMP, 0));
     program.len() - 1
 }
 
@@ -172,7 +172,7 @@ fn land(program: &mut [libc::sock_filter], jumps: &[usize]) {
 
 /// Finds the key that is loaded in a list that is in order, and answers its index.
 fn search(program: &mut Vec<libc::sock_filter>, list: &[(u32, u32)], misses: &mut Misses) {
-    if list.len() > LEAF {
+    if list.len() > MAX_LEAF_KEYS {
         let (low, high) = list.split_at(list.len() / 2);
         let Some((middle, _)) = high.first() else { return };
         // Conditional jumps reach 255 instructions, others any number.
@@ -185,7 +185,7 @@ fn search(program: &mut Vec<libc::sock_filter>, list: &[(u32, u32)], misses: &mu
     }
     for (key, index) in list {
         program.push(branch(IF_EQUAL, *key, 0, 1));
-        program.push(statement(RETURN, *index));
+        program.push(statement(BPF_RETURN, *index));
     }
     misses.push(jump(program));
 }
@@ -252,12 +252,12 @@ mod tests {
                     Some(value) => a = value,
                     None => return 0,
                 },
-                AND => a &= k,
+                BPF_AND_CONSTANT => a &= k,
                 SHIFT_RIGHT => a >>= k,
-                JUMP => at += k as usize,
+                BPF_JUMP => at += k as usize,
                 IF_EQUAL => at += usize::from(if a == k { jt } else { jf }),
                 IF_AT_LEAST => at += usize::from(if a >= k { jt } else { jf }),
-                RETURN => return k,
+                BPF_RETURN => return k,
                 RETURN_LOADED => return a,
                 other => panic!("{other:#x}"),
             }
@@ -346,9 +346,9 @@ mod tests {
                 assert_eq!(ask(kind, PortSpace::Ib, *port), 77);
             }
             for ((space, block), index) in &table.blocks {
-                assert_eq!(ask(kind, *space, block * BLOCK), *index);
-                assert_eq!(ask(kind, *space, block * BLOCK + 63), *index);
-                assert_eq!(ask(kind, *space, (block + 1) * BLOCK), 77);
+                assert_eq!(ask(kind, *space, block * PORTS_PER_BLOCK), *index);
+                assert_eq!(ask(kind, *space, block * PORTS_PER_BLOCK + 63), *index);
+                assert_eq!(ask(kind, *space, (block + 1) * PORTS_PER_BLOCK), 77);
             }
             let ((space, port), _) = table.ports[3];
             let other = 1 << 40 | ServiceId::ip(space, port).value();

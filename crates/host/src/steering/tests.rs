@@ -20,7 +20,7 @@ fn group() -> (Vec<UdpSocket>, u16) {
         socket
     });
     let sockets: Vec<_> = sockets.collect();
-    program::attach(sockets[0].as_raw_fd(), &program::build(&Table::all_to(program::ANY))).unwrap();
+    program::attach(sockets[0].as_raw_fd(), &program::build(&Table::all_to(program::NO_SOCKET_INDEX))).unwrap();
     (sockets, port)
 }
 
@@ -30,7 +30,7 @@ fn answer(socket: &UdpSocket, identity: u64) {
     while let Ok((length, from)) = socket.recv_from(&mut buffer) {
         let Some(Probe { nonce, index }) = Probe::parse(&buffer[..length]) else { continue };
         let slots = Slot::new(identity as u16 + 1).into_iter().collect();
-        let answer = Answer { nonce, index, socket: identity, slots, ports: Vec::new(), blocks: Vec::new() };
+        let answer = ProbeAnswer { nonce, index, socket: identity, slots, ports: Vec::new(), blocks: Vec::new() };
         socket.send_to(&answer.bytes(), from).unwrap();
     }
 }
@@ -51,7 +51,7 @@ fn within_a_minute(late: impl Fn(u64) -> Option<u64>) -> Steered {
         steering.is_answered();
         steering.progress(sockets[0].as_raw_fd(), 0, now);
         let deadline = steering.round.as_ref().map(|round| round.deadline).or(steering.deadline());
-        now = deadline.unwrap_or(now).max(now + PATIENCE / 3);
+        now = deadline.unwrap_or(now).max(now + PROBE_TIMEOUT / 3);
     }
     steering.steered()
 }
@@ -74,7 +74,7 @@ fn a_crowd_that_answers_late_is_asked_ever_less_often() {
 #[test]
 fn what_is_not_claimed_goes_to_those_that_were_there_before() {
     let round = |count: u16, answered: &[u16]| {
-        let answer = |index: &u16| Answer {
+        let answer = |index: &u16| ProbeAnswer {
             nonce: 1,
             index: *index,
             socket: u64::from(*index) + 10,

@@ -14,7 +14,7 @@ use trace::DropReason;
 use wire::{Ecn, Gid, Headers, IpHeader};
 
 /// No packet is held back.
-const NEVER: u64 = u64::MAX;
+const NO_PACKET_HELD: u64 = u64::MAX;
 
 /// A link whose packets meet faults where they arrive.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl<L: Link> Faulty<L> {
             inner,
             faults: Mutex::new(Rank::Faults, Layer { faults: Faults::new(plan), drops: Drops::default() }),
             asked: AtomicBool::new(false),
-            due: AtomicU64::new(NEVER),
+            due: AtomicU64::new(NO_PACKET_HELD),
             start: Instant::now(),
         }
     }
@@ -79,7 +79,7 @@ impl<L: Link> Faulty<L> {
                 any = true;
                 give(&passed, drops, take);
             });
-            self.due.store(faults.due().map_or(NEVER, |due| self.nanos(due)), Ordering::SeqCst);
+            self.due.store(faults.due().map_or(NO_PACKET_HELD, |due| self.nanos(due)), Ordering::SeqCst);
             drop(layer);
             if !self.asked.load(Ordering::SeqCst) || self.inner.seems_empty() {
                 return any;
@@ -169,7 +169,7 @@ impl<L: Link> Link for Faulty<L> {
 
     fn deadline(&self) -> Option<Instant> {
         let held = match self.due.load(Ordering::SeqCst) {
-            NEVER => None,
+            NO_PACKET_HELD => None,
             nanos => Some(self.start + Duration::from_nanos(nanos)),
         };
         held.into_iter().chain(self.inner.deadline()).min()

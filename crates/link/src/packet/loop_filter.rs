@@ -9,7 +9,7 @@ use wire::flow::Loopback;
 const MAX_NAMED: usize = 32;
 
 /// `PACKET_OUTGOING`, as the filter sees it.
-const OUTGOING: u32 = libc::PACKET_OUTGOING as u32;
+const PACKET_TYPE_OUTGOING: u32 = libc::PACKET_OUTGOING as u32;
 
 /// What is wanted of that which the host sends.
 #[derive(Debug)]
@@ -26,12 +26,12 @@ impl LoopFilter {
         LoopFilter { own, named: Vec::new(), all: false }
     }
 
-    /// All of it is wanted, or no longer. Answers whether something changed.
+    /// All of it is wanted, or no longer. Returns whether something changed.
     pub fn hear_all(&mut self, all: bool) -> bool {
         std::mem::replace(&mut self.all, all) != all
     }
 
-    /// What is sent to this address is wanted. Answers whether something changed.
+    /// What is sent to this address is wanted. Returns whether something changed.
     pub fn name(&mut self, address: [u8; 6]) -> bool {
         let known = address[0] & 1 != 0 || self.own == Some(address) || self.named.contains(&address);
         let changes = self.own.is_some() && !known && self.named.len() <= MAX_NAMED;
@@ -74,7 +74,7 @@ impl LoopFilter {
             return vec![whole];
         }
         let kind = (libc::SKF_AD_OFF + libc::SKF_AD_PKTTYPE) as u32;
-        let mut program = vec![load(libc::BPF_W, kind), equal(OUTGOING, 1, 0), whole];
+        let mut program = vec![load(libc::BPF_W, kind), equal(PACKET_TYPE_OUTGOING, 1, 0), whole];
         let group = instruction(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, 0, 1, 1);
         program.extend([load(libc::BPF_B, 0), group, whole]);
         for address in self.own.iter().chain(&self.named) {

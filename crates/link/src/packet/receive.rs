@@ -13,15 +13,15 @@ use std::ptr::null_mut;
 use wire::flow::{Layers, Offload, OffloadKind, Origin, complete_checksum, each_segment, insert_tag};
 
 /// Frames that one call receives.
-const BATCH: usize = 16;
+const FRAMES_PER_CALL: usize = 16;
 /// The longest that the kernel hands over, with the header in front of it.
-const ROOM: usize = (1 << 16) + 256;
+const MAX_FRAME_BYTES: usize = (1 << 16) + 256;
 /// The header in front: what is left to a device.
 const OFFLOAD_HEADER: usize = 10;
 /// Room for the note: a header and twenty bytes, aligned.
-const NOTE: usize = 64;
+const FRAME_NOTE_BYTES: usize = 64;
 /// What the socket holds while no thread looks; the kernel may give less.
-const BUFFER: libc::c_int = 8 << 20;
+const SOCKET_BUFFER_BYTES: libc::c_int = 8 << 20;
 
 /// Bits of the header's first byte.
 const NEEDS_CHECKSUM: u8 = 1;
@@ -66,7 +66,7 @@ pub struct Receiver {
 }
 
 #[repr(align(8))]
-struct Notes([[u8; NOTE]; BATCH]);
+struct Notes([[u8; FRAME_NOTE_BYTES]; FRAMES_PER_CALL]);
 
 impl Receiver {
     /// One for an interface. It receives nothing before [`start`](Receiver::start).
@@ -76,8 +76,8 @@ impl Receiver {
         set(&socket, libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
         set(&socket, libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, 1)?;
         // Beyond the usual limit with the right to it, up to that without.
-        if set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, BUFFER).is_err() {
-            set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, BUFFER)?;
+        if set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, SOCKET_BUFFER_BYTES).is_err() {
+            set(&socket, libc::SOL_SOCKET, libc::SO_RCVBUF, SOCKET_BUFFER_BYTES)?;
         }
         let address = link_address(&socket)?;
         let [a, b, c, d, e, f, ..] = address.sll_addr;
@@ -155,29 +155,31 @@ impl Receiver {
         if answer.is_ok() { statistics[1].into() } else { 0 }
     }
 
-    /// Takes what has come, a batch at most, without waiting. Answers how much that was.
+    /// Takes what has come, a batch at most, without waiting. Returns how much that was.
     pub fn receive(&mut self, mut take: impl FnMut(&FrameIn<'_>)) -> usize {
-        self.buffers.resize(BATCH * ROOM, 0);
-        let mut pieces = [libc::iovec { iov_base: null_mut(), iov_len: 0 }; BATCH];
-        let mut notes = Notes([[0; NOTE]; BATCH]);
+        self.buffers.resize(FRAMES_PER_CALL * MAX_FRAME_BYTES, 0);
+        let mut pieces = [libc::iovec { iov_base: null_mut(), iov_len: 0 }; FRAMES_PER_CALL];
+        let mut notes = Notes([[0; FRAME_NOTE_BYTES]; FRAMES_PER_CALL]);
         // SAFETY: plain data, for which zeros are values.
-        let (mut messages, mut addresses): ([libc::mmsghdr; BATCH], [libc::sockaddr_ll; BATCH]) =
+        let (mut messages, mut addresses): ([libc::mmsghdr; FRAMES_PER_CALL], [libc::sockaddr_ll; FRAMES_PER_CALL]) =
             unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
-        let places = self.buffers.chunks_exact_mut(ROOM).zip(&mut pieces).zip(&mut notes.0).zip(&mut addresses);
+        let places =
+            self.buffers.chunks_exact_mut(MAX_FRAME_BYTES).zip(&mut pieces).zip(&mut notes.0).zip(&mut addresses);
         for ((((buffer, piece), note), address), message) in places.zip(&mut messages) {
-            *piece = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: ROOM };
+            *piece = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: MAX_FRAME_BYTES };
             let header = &mut message.msg_hdr;
             (header.msg_iov, header.msg_iovlen) = (piece, 1);
-            (header.msg_control, header.msg_controllen) = (note.as_mut_ptr().cast(), NOTE as _);
+            (header.msg_control, header.msg_controllen) = (note.as_mut_ptr().cast(), FRAME_NOTE_BYTES as _);
             header.msg_name = std::ptr::from_mut(address).cast();
             header.msg_namelen = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
         }
         let flags = libc::MSG_DONTWAIT | libc::MSG_TRUNC;
         // SAFETY: each message has a piece, an address and a note of the lengths it says, all of them live.
-        let received = unsafe { receive_many(self.socket.raw(), messages.as_mut_ptr(), BATCH as libc::c_uint, flags) };
+        let received =
+            unsafe { receive_many(self.socket.raw(), messages.as_mut_ptr(), FRAMES_PER_CALL as libc::c_uint, flags) };
         let count = usize::try_from(received).unwrap_or(0);
         let Receiver { buffers, frame, scratch, sent, .. } = self;
-        let came = messages.iter().zip(buffers.chunks_exact(ROOM)).zip(&addresses).take(count);
+        let came = messages.iter().zip(buffers.chunks_exact(MAX_FRAME_BYTES)).zip(&addresses).take(count);
         for ((message, buffer), address) in came {
             let length = message.msg_len as usize;
             // Longer than the kernel makes them: there is none.

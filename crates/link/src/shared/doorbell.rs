@@ -12,7 +12,7 @@ use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// One page is the least there is.
-const LENGTH: usize = 4096;
+const DOORBELL_PAGE_BYTES: usize = 4096;
 
 /// Our own.
 #[derive(Debug)]
@@ -29,14 +29,14 @@ pub struct Doorbell {
 impl Doorbell {
     /// One that other processes can map.
     pub(crate) fn new() -> io::Result<Doorbell> {
-        let (map, memory) = Mapping::create(LENGTH)?;
+        let (map, memory) = Mapping::create(DOORBELL_PAGE_BYTES)?;
         Doorbell::of(map, memory)
     }
 
     /// One that no other process rings: for a process without shared memory.
     pub(crate) fn private() -> io::Result<Doorbell> {
         // Nothing is passed to others; the descriptor only tells whether this is a forked child.
-        Doorbell::of(Mapping::private(LENGTH)?, event_fd::open()?)
+        Doorbell::of(Mapping::private(DOORBELL_PAGE_BYTES)?, event_fd::open()?)
     }
 
     fn of(map: Mapping, memory: OwnedFd) -> io::Result<Doorbell> {
@@ -130,7 +130,7 @@ pub(super) struct PeerDoorbell {
 impl PeerDoorbell {
     /// What the other process gave us, if it can be believed.
     pub fn accept(memory: BorrowedFd<'_>, bells: [OwnedFd; 2]) -> io::Result<PeerDoorbell> {
-        let map = Mapping::accept(memory, |length| length == LENGTH as u64)?;
+        let map = Mapping::accept(memory, |length| length == DOORBELL_PAGE_BYTES as u64)?;
         let bells = bells.map(Descriptor::keep);
         for bell in &bells {
             // It may be anything: nothing that we write to may make us wait.
@@ -143,7 +143,7 @@ impl PeerDoorbell {
         Ok(PeerDoorbell { map, bells })
     }
 
-    /// Something was written for it, `urgent` if it is more than an acknowledgement. Answers the sleeper to ring for,
+    /// Something was written for it, `urgent` if it is more than an acknowledgement. Returns the sleeper to ring for,
     /// if there is one; the caller must ring, since no other process will.
     #[inline]
     pub fn to_ring_for(&self, urgent: bool) -> Option<Sleeper> {

@@ -5,17 +5,18 @@
 
 use super::doorbell::{Doorbell, PeerDoorbell};
 use super::link::{Heard, Inbound, Outbound, State};
-use super::ring::{LARGE, Reader, SMALL, Writer};
-use host::descriptor::{Descriptor, check};
+use super::ring::{LARGE_RING_BYTES, Reader, SMALL_RING_BYTES, Writer};
+use host::descriptor::Descriptor;
+use host::event_set::EventSet;
 use host::holders;
 use host::names::{self, Name};
 use host::offer::Offer;
 use host::slots::{Registry, Slot, Slots};
 use host::{greeting, passing};
-use latch::{Apart, Mutex, Rank, RwLock, STRIPES};
+use latch::{Apart, Mutex, Rank, RwLock, STRIPE_COUNT};
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use wire::Qpn;
@@ -25,7 +26,7 @@ use wire::Qpn;
 const LARGE_RINGS: usize = 4;
 
 /// The lanes to one process, and up to how many rings of ours there are several.
-const LANES: u32 = 8;
+const LANES_PER_PROCESS: u32 = 8;
 const FEW_RINGS: usize = 16;
 
 /// The most rings of others that we read.
@@ -46,12 +47,12 @@ pub struct Exchange {
     registry: Arc<Registry>,
     doorbell: Arc<Doorbell>,
     /// Our connections; in the registry's set in turn.
-    epoll: Descriptor,
+    set: EventSet,
     /// Whether links are wanted at all.
     willing: bool,
     links: Mutex<Links>,
     /// The rings that are read, the same list several times: threads that poll look at one each.
-    inbound: [Apart<RwLock<Vec<Arc<Inbound>>>>; STRIPES],
+    inbound: [Apart<RwLock<Vec<Arc<Inbound>>>>; STRIPE_COUNT],
     /// How many there are.
     inbound_count: AtomicU32,
     /// Links that queue pairs wait for.
@@ -84,9 +85,7 @@ impl Exchange {
     /// The links of the process that has these slots; there should be one. If it is not `willing` it offers none and
     /// refuses all.
     pub fn new(slots: &Slots, willing: bool) -> io::Result<Exchange> {
-        // SAFETY: a number; the descriptor that comes back is ours.
-        let epoll = unsafe { OwnedFd::from_raw_fd(check(libc::epoll_create1(libc::EPOLL_CLOEXEC))?) };
-        let epoll = Descriptor::keep(epoll);
+        let set = EventSet::new()?;
         let (doorbell, willing) = match willing.then(|| Writer::may_create().and_then(|()| Doorbell::new())) {
             None => (Doorbell::private()?, false),
             Some(Err(error)) if is_forbidden(&error) => {
@@ -98,11 +97,11 @@ impl Exchange {
             Some(doorbell) => (doorbell?, true),
         };
         let registry = slots.registry().clone();
-        registry.watch(epoll.raw(), Registry::EXCHANGE)?;
+        registry.watch(set.raw(), Registry::EXCHANGE)?;
         Ok(Exchange {
             registry,
             doorbell: Arc::new(doorbell),
-            epoll,
+            set,
             willing,
             links: Mutex::new(Rank::Links, Links::default()),
             inbound: std::array::from_fn(|_| Apart(RwLock::new(Rank::InboundRings, Vec::new()))),
@@ -125,7 +124,7 @@ impl Exchange {
             return None;
         }
         let mut links = self.links.lock();
-        let lane = lane % LANES;
+        let lane = lane % LANES_PER_PROCESS;
         // A link whose peer has ended leads to the slot's former owner until `serve` hears of the end.
         let is_open = |link: &&Arc<Outbound>| !link.peer_has_ended();
         let known = |links: &Links, lane| links.outbound.get(&(slot, lane)).filter(is_open).map(Arc::clone);
@@ -136,9 +135,9 @@ impl Exchange {
 
     fn connect(&self, links: &mut Links, slot: Slot, lane: u32) -> io::Result<Arc<Outbound>> {
         let (socket, peer) = names::converse_with_owner(Name::Slot(slot), |peer| holders::is_our_user(peer.uid))?;
-        let size = if links.outbound.len() < LARGE_RINGS { LARGE } else { SMALL };
+        let size = if links.outbound.len() < LARGE_RINGS { LARGE_RING_BYTES } else { SMALL_RING_BYTES };
         let (writer, memory) = Writer::create(size)?;
-        passing::send(&socket, &greeting::of(greeting::OFFER), &[std::os::fd::AsRawFd::as_raw_fd(&memory)])?;
+        passing::send(&socket, &greeting::of(greeting::RING_OFFER), &[std::os::fd::AsRawFd::as_raw_fd(&memory)])?;
         let process = (peer.pid as u32 != std::process::id()).then(|| watch_process(peer.pid)).flatten();
         let outbound = Arc::new(Outbound::new((slot, lane), socket, (peer.pid, process), writer));
         self.watch(links, outbound.socket.raw(), Watched::Outbound(Arc::clone(&outbound)))?;
@@ -152,16 +151,13 @@ impl Exchange {
     fn watch(&self, links: &mut Links, fd: RawFd, what: Watched) -> io::Result<()> {
         links.next_key += 1;
         let key = links.next_key;
-        let mut event = libc::epoll_event { events: libc::EPOLLIN as u32, u64: key };
-        // SAFETY: numbers, and a live event that the kernel reads.
-        check(unsafe { libc::epoll_ctl(self.epoll.raw(), libc::EPOLL_CTL_ADD, fd, &raw mut event) })?;
+        self.set.add(fd, key)?;
         links.watched.insert(key, what);
         Ok(())
     }
 
     fn unwatch(&self, links: &mut Links, key: u64, fd: RawFd) {
-        // SAFETY: numbers; the event may be null for this operation.
-        unsafe { libc::epoll_ctl(self.epoll.raw(), libc::EPOLL_CTL_DEL, fd, std::ptr::null_mut()) };
+        self.set.remove(fd);
         links.watched.remove(&key);
     }
 
@@ -186,11 +182,7 @@ impl Exchange {
             // The process that made the offer learns from the end of the connection that nothing came of it.
             refused += u32::from(!self.accept(offer).unwrap_or(false));
         }
-        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 16];
-        // SAFETY: the kernel writes at most as many events as there is room for.
-        let count = unsafe { libc::epoll_wait(self.epoll.raw(), events.as_mut_ptr(), 16, 0) };
-        for event in events.iter().take(count.max(0) as usize) {
-            let key = event.u64;
+        for key in self.set.ready().unwrap_or_default().iter() {
             let watched = self.links.lock().watched.get(&key).cloned();
             match watched {
                 Some(Watched::Outbound(outbound)) => {
@@ -215,7 +207,7 @@ impl Exchange {
         let ring = descriptors.first().filter(|_| self.willing && holders::is_our_user(uid));
         let full = self.inbound_count.load(Ordering::Relaxed) as usize >= MOST_INBOUND;
         let Some(Ok(reader)) = ring.filter(|_| !full).map(|ring| Reader::accept(ring.as_fd())) else {
-            return passing::send(&socket, &greeting::of(greeting::REFUSAL), &[]).map(|_| false);
+            return passing::send(&socket, &greeting::of(greeting::RING_REFUSAL), &[]).map(|_| false);
         };
         let writer = names::peer(&socket)?.pid;
         let inbound = Arc::new(Inbound::new(socket, writer, reader));
@@ -225,7 +217,7 @@ impl Exchange {
         self.change_inbound(|list| list.push(Arc::clone(&inbound)));
         let Doorbell { memory, bells: [engine, caller], .. } = &*self.doorbell;
         let descriptors = [memory.raw(), engine.raw(), caller.raw()];
-        let answer = passing::send(&inbound.socket, &greeting::of(greeting::WELCOME), &descriptors);
+        let answer = passing::send(&inbound.socket, &greeting::of(greeting::RING_WELCOME), &descriptors);
         if answer.is_err() {
             self.drop_inbound(&inbound);
         }
@@ -251,7 +243,7 @@ impl Exchange {
             _ => None,
         };
         match (state, kind) {
-            (State::Connecting, Some(greeting::WELCOME)) => {
+            (State::Connecting, Some(greeting::RING_WELCOME)) => {
                 let mut descriptors = descriptors.into_iter();
                 let doorbell = match (descriptors.next(), descriptors.next(), descriptors.next()) {
                     (Some(memory), Some(engine), Some(caller)) => {
@@ -268,7 +260,7 @@ impl Exchange {
                 }
                 Some(Change::Decided)
             }
-            (State::Up, Some(greeting::ROOM)) => None,
+            (State::Up, Some(greeting::ROOM_NOTICE)) => None,
             (State::Connecting, _) => {
                 self.end_link(outbound, State::Refused);
                 Some(Change::Decided)
@@ -316,13 +308,13 @@ impl Exchange {
     /// Whether there is a ring to look at. None if that cannot be told without taking a lock.
     #[inline]
     pub fn glance(&self, alone: &latch::Alone) -> Option<bool> {
-        let list = &self.inbound[latch::stripe() % STRIPES].0;
+        let list = &self.inbound[latch::stripe() % STRIPE_COUNT].0;
         list.look(alone, |list| list.iter().any(|inbound| inbound.wants_reading() || inbound.has_ended()))
     }
 
     /// Whether there is a ring to look at.
     pub(super) fn has_something(&self) -> bool {
-        let list = self.inbound[latch::stripe() % STRIPES].0.read();
+        let list = self.inbound[latch::stripe() % STRIPE_COUNT].0.read();
         list.iter().any(|inbound| inbound.wants_reading() || inbound.has_ended())
     }
 
@@ -343,7 +335,7 @@ impl Exchange {
             }
             ended
         };
-        let list = &self.inbound[latch::stripe() % STRIPES].0;
+        let list = &self.inbound[latch::stripe() % STRIPE_COUNT].0;
         let ended = alone.and_then(|alone| list.look(alone, &mut each)).unwrap_or_else(|| each(&list.read()));
         if ended {
             // What a process wrote before it ended counts.
@@ -372,7 +364,7 @@ impl Exchange {
         self.change_inbound(|list| list.retain(|other| !Arc::ptr_eq(other, inbound)));
     }
 
-    /// `qpn` wants to go on when the link has room, or is up. Answers whether it has to wait: look at the link once
+    /// `qpn` wants to go on when the link has room, or is up. Returns whether it has to wait: look at the link once
     /// more if not.
     pub fn stall(&self, outbound: &Arc<Outbound>, qpn: Qpn) {
         outbound.add_waiting(qpn);
@@ -413,9 +405,5 @@ fn watch_process(pid: i32) -> Option<Descriptor> {
     if pid <= 0 {
         return None;
     }
-    // SAFETY: numbers; the descriptor that comes back, if any, is ours.
-    unsafe {
-        let fd = libc::syscall(libc::SYS_pidfd_open, pid, 0);
-        (fd >= 0).then(|| Descriptor::keep(OwnedFd::from_raw_fd(fd as RawFd)))
-    }
+    Descriptor::of_process(pid).ok()
 }

@@ -14,7 +14,7 @@
 
 use super::exchange::Exchange;
 use super::link::{Inbound, Reading, State};
-use super::ring::{Broken, Front, LONGEST, Unwritten};
+use super::ring::{Broken, Front, MAX_PAYLOAD_BYTES, Unwritten};
 use super::word::Sleeper;
 use crate::carrier::{Arrived, Destination, Link, SendError, Train};
 use host::slots::Slot;
@@ -22,7 +22,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 
 /// Trains taken from one ring before the others are looked at.
-const TURN: u32 = 64;
+const TRAINS_PER_TURN: u32 = 64;
 
 impl Link for Exchange {
     fn name(&self) -> &'static str {
@@ -35,7 +35,7 @@ impl Link for Exchange {
     }
 
     fn largest_train(&self) -> usize {
-        LONGEST
+        MAX_PAYLOAD_BYTES
     }
 
     fn descriptor(&self) -> Option<RawFd> {
@@ -43,8 +43,8 @@ impl Link for Exchange {
     }
 
     fn send(&self, to: &Destination, train: &mut Train<'_>) -> Result<(), SendError> {
-        if train.length > LONGEST {
-            return Err(SendError::TooLong { length: train.length, largest: LONGEST });
+        if train.length > MAX_PAYLOAD_BYTES {
+            return Err(SendError::TooLong { length: train.length, largest: MAX_PAYLOAD_BYTES });
         }
         let slot = Slot::of(train.headers.bth.dest_qpn).ok_or(SendError::NoWay)?;
         let outbound = self.reach(slot, to.from.value()).ok_or(SendError::NoWay)?;
@@ -60,7 +60,7 @@ impl Link for Exchange {
         writer.push(addresses, train.headers, (train.count, train.mtu), train.length, fill).map_err(|unwritten| {
             match unwritten {
                 Unwritten::Payload(gone) => SendError::Payload(gone),
-                Unwritten::NoRecord => SendError::TooLong { length: train.length, largest: LONGEST },
+                Unwritten::NoRecord => SendError::TooLong { length: train.length, largest: MAX_PAYLOAD_BYTES },
             }
         })?;
         drop(writer);
@@ -91,7 +91,7 @@ impl Link for Exchange {
 
 fn take_turn(reading: &mut Reading<'_>, take: &mut dyn FnMut(&Arrived<'_>)) -> Result<u32, Broken> {
     let mut taken = 0;
-    while taken < TURN && reading.front()?.is_some() {
+    while taken < TRAINS_PER_TURN && reading.front()?.is_some() {
         if let Some((front, payload)) = reading.train_and_payload() {
             if let Some(acknowledgement) = front.acknowledgement() {
                 take(&arrived(reading.writer(), &acknowledgement, &[]));
@@ -106,7 +106,7 @@ fn take_turn(reading: &mut Reading<'_>, take: &mut dyn FnMut(&Arrived<'_>)) -> R
     }
     // The writer need not know yet, unless much was read. A look that finds nothing tells it.
     if taken == 0 || reading.has_much_to_tell() {
-        reading.tell(taken < TURN);
+        reading.tell(taken < TRAINS_PER_TURN);
     }
     Ok(taken)
 }

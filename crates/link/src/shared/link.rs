@@ -234,7 +234,7 @@ pub struct Inbound {
     pub(super) socket: Descriptor,
     /// The process that writes, as the kernel says; 0 if it cannot be seen from here.
     writer: i32,
-    reader: Mutex<Place>,
+    reader: Mutex<ReaderState>,
     /// Where the reader is, to see without its lock whether there is something.
     at: AtomicUsize,
     /// The writer has not been told of everything that was read.
@@ -250,7 +250,7 @@ pub struct Inbound {
 
 /// The reader, and what the reading thread remembers from one look to the next.
 #[derive(Debug)]
-struct Place {
+struct ReaderState {
     reader: Reader,
     notes: Option<Notes>,
 }
@@ -296,7 +296,7 @@ impl Inbound {
         Inbound {
             socket,
             writer,
-            reader: Mutex::new(Rank::RingReader, Place { reader, notes: None }),
+            reader: Mutex::new(Rank::RingReader, ReaderState { reader, notes: None }),
             at: AtomicUsize::new(0),
             untold: AtomicBool::new(false),
             ended: AtomicBool::new(false),
@@ -395,7 +395,7 @@ impl Inbound {
 #[derive(Debug)]
 pub struct Reading<'a> {
     inbound: &'a Inbound,
-    place: Guard<'a, Place>,
+    place: Guard<'a, ReaderState>,
     /// What was remembered, and will be.
     pub notes: Option<Notes>,
 }
@@ -434,7 +434,7 @@ impl Reading<'_> {
     pub fn tell(&mut self, done: bool) {
         if self.place.reader.tell(done) {
             // If its socket is full of these already it will see one.
-            let _ = passing::send(&self.inbound.socket, &greeting::of(greeting::ROOM), &[]);
+            let _ = passing::send(&self.inbound.socket, &greeting::of(greeting::ROOM_NOTICE), &[]);
         }
     }
 }

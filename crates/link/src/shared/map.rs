@@ -17,7 +17,7 @@ use {
 
 /// What the receiver insists on.
 #[cfg(not(miri))]
-const SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
+const REQUIRED_SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
 
 /// A mapping of a sealed memfd. Its bytes may change at any time: they are reached through atomics and raw copies only.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl Mapping {
         unsafe {
             check(libc::ftruncate(fd.as_raw_fd(), length as libc::off_t))?;
             check(libc::fallocate(fd.as_raw_fd(), 0, 0, length as libc::off_t))?;
-            check(libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, SEALS | libc::F_SEAL_SEAL))?;
+            check(libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, REQUIRED_SEALS | libc::F_SEAL_SEAL))?;
         }
         Ok((Mapping::of(&fd, length)?, fd))
     }
@@ -61,7 +61,7 @@ impl Mapping {
             check(libc::fstat(fd.as_raw_fd(), &raw mut status))?;
             status.st_size as u64
         };
-        if seals & SEALS != SEALS || !lengths(length) {
+        if seals & REQUIRED_SEALS != REQUIRED_SEALS || !lengths(length) {
             return Err(io::ErrorKind::InvalidData.into());
         }
         Mapping::of(&fd, length as usize)

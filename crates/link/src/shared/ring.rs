@@ -33,53 +33,53 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 use wire::{Aeth, Gid, Headers, Msn, Opcode, Psn, Qpn, Syndrome, Transport};
 
 /// The longest payload of a train.
-pub const LONGEST: usize = 64 * 1024;
+pub const MAX_PAYLOAD_BYTES: usize = 64 * 1024;
 
 /// A cache line: records begin at multiples of it.
-const LINE: usize = 64;
+const CACHE_LINE_BYTES: usize = 64;
 
 /// What lies before the records: a page with the words of both sides.
-const CONTROL: usize = 4096;
+const CONTROL_PAGE_BYTES: usize = 4096;
 /// Written by the writer: it waits for room and wants to be told.
-const WAITS: usize = 0;
+const WAITS_OFFSET: usize = 0;
 /// Written by the reader: how much it has read, ever.
-const READ: usize = 256;
+const READ_OFFSET: usize = 256;
 /// Written by the reader: whether it takes trains that only name their payload.
-const NAMES: usize = 512;
+const NAMES_OFFSET: usize = 512;
 const TAKES_NAMES: u32 = 1;
 const TAKES_NO_NAMES: u32 = 2;
 
 /// What lies before the headers in a record.
-const PREFIX: usize = 8;
+const RECORD_PREFIX_BYTES: usize = 8;
 /// The longest headers, with an acknowledgement before them: what is left of a cache line. No opcode has as much.
-const HEADERS: usize = LINE - PREFIX;
+const MAX_HEADER_BYTES: usize = CACHE_LINE_BYTES - RECORD_PREFIX_BYTES;
 /// From this length on payload is aligned.
-const ALIGNED: usize = 1024;
+const ALIGNED_PAYLOAD_MIN: usize = 1024;
 /// How far the writer clears lines before it gets there: they are its own by then, and not the one that the reader
 /// looks at.
-const AHEAD: usize = 2048;
+const CLEARED_AHEAD_BYTES: usize = 2048;
 /// The longest record.
-const RECORD: usize = LINE + LONGEST;
+const MAX_RECORD_BYTES: usize = CACHE_LINE_BYTES + MAX_PAYLOAD_BYTES;
 
 /// Kinds of records.
-const TRAIN: u32 = 1;
-const WRAP: u32 = 2;
-const ADDRESS: u32 = 3;
+const KIND_TRAIN: u32 = 1;
+const KIND_WRAP: u32 = 2;
+const KIND_ADDRESS: u32 = 3;
 /// A train and an acknowledgement.
-const ANSWER: u32 = 4;
+const KIND_ANSWER: u32 = 4;
 /// A train that names its payload.
-const NAMED: u32 = 5;
+const KIND_NAMED: u32 = 5;
 
 /// The longest name.
-pub const NAME: usize = 96;
+pub const MAX_NAME_BYTES: usize = 96;
 
 /// The bytes of an acknowledgement that goes along.
-const ALONG: usize = 8;
+const PIGGYBACKED_ACK_BYTES: usize = 8;
 
 /// How much room a ring has for records: enough for three or for eight of the longest, and the word after them.
-pub const SMALL: usize = (3 * RECORD + LINE).next_multiple_of(4096);
-/// See [`SMALL`].
-pub const LARGE: usize = (8 * RECORD + LINE).next_multiple_of(4096);
+pub const SMALL_RING_BYTES: usize = (3 * MAX_RECORD_BYTES + CACHE_LINE_BYTES).next_multiple_of(4096);
+/// See [`SMALL_RING_BYTES`].
+pub const LARGE_RING_BYTES: usize = (8 * MAX_RECORD_BYTES + CACHE_LINE_BYTES).next_multiple_of(4096);
 
 /// What the other side wrote makes no sense, or it wrote where it must not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -99,7 +99,7 @@ pub enum Unwritten<E> {
 
 /// How long the record of a train is, before it is rounded up.
 fn record(headers: usize, payload: usize) -> usize {
-    if payload >= ALIGNED { LINE + payload } else { PREFIX + headers + payload }
+    if payload >= ALIGNED_PAYLOAD_MIN { CACHE_LINE_BYTES + payload } else { RECORD_PREFIX_BYTES + headers + payload }
 }
 
 /// The side that writes.
@@ -128,14 +128,14 @@ impl Writer {
     /// A new ring, and the descriptor that the reader needs.
     #[doc(hidden)] // for fuzzing
     pub fn create(lap: usize) -> std::io::Result<(Writer, std::os::fd::OwnedFd)> {
-        let (map, fd) = Mapping::create(CONTROL + lap)?;
+        let (map, fd) = Mapping::create(CONTROL_PAGE_BYTES + lap)?;
         let (address, handling, broken) = (None, Handling::USUAL, false);
         Ok((
             Writer {
                 map,
                 lap,
                 offset: 0,
-                cleared: LINE,
+                cleared: CACHE_LINE_BYTES,
                 written: 0,
                 read: 0,
                 address,
@@ -149,13 +149,13 @@ impl Writer {
 
     /// Whether the limit of file sizes leaves room for rings.
     pub(super) fn may_create() -> std::io::Result<()> {
-        host::file_size::check((CONTROL + LARGE) as u64)
+        host::file_size::check((CONTROL_PAGE_BYTES + LARGE_RING_BYTES) as u64)
     }
 
     /// Whether the longest train fits. Looks at what the reader has read only if it must.
     #[inline]
     pub fn has_room(&mut self) -> bool {
-        let need = self.need(LINE + RECORD) as u64;
+        let need = self.need(CACHE_LINE_BYTES + MAX_RECORD_BYTES) as u64;
         if self.lap as u64 - (self.written - self.read) >= need {
             return true;
         }
@@ -167,13 +167,13 @@ impl Writer {
     /// the end.
     #[inline]
     fn need(&self, length: usize) -> usize {
-        let whole = length + LINE;
+        let whole = length + CACHE_LINE_BYTES;
         if self.offset + whole > self.lap { self.lap - self.offset + whole } else { whole }
     }
 
     #[cold]
     fn look(&mut self) {
-        let read = self.map.double_word(READ).load(Ordering::Acquire);
+        let read = self.map.double_word(READ_OFFSET).load(Ordering::Acquire);
         // It cannot have read what was not written, nor unread what it had.
         if read < self.read || read > self.written {
             self.broken = true;
@@ -209,24 +209,26 @@ impl Writer {
         while self.read < self.written {
             // Every lap is as long as the ring, with what was skipped at its end.
             let offset = (self.read % self.lap as u64) as usize;
-            let word = self.map.word(CONTROL + offset).load(Ordering::Acquire);
+            let word = self.map.word(CONTROL_PAGE_BYTES + offset).load(Ordering::Acquire);
             let (kind, length) = (word >> 24, (word & 0xff_ffff) as usize);
             let size = match kind {
-                WRAP => self.lap - offset,
-                ADDRESS => LINE,
+                KIND_WRAP => self.lap - offset,
+                KIND_ADDRESS => CACHE_LINE_BYTES,
                 _ => {
-                    let mut bytes = [0; PREFIX + HEADERS];
-                    let at = self.map.at(CONTROL + offset, bytes.len());
+                    let mut bytes = [0; RECORD_PREFIX_BYTES + MAX_HEADER_BYTES];
+                    let at = self.map.at(CONTROL_PAGE_BYTES + offset, bytes.len());
                     // SAFETY: as many bytes are within the mapping, and fit; they are copied once and may be anything.
                     unsafe { std::ptr::copy_nonoverlapping(at, bytes.as_mut_ptr(), bytes.len()) };
                     let headers_length = usize::from(bytes[6]);
-                    let ahead = if kind == ANSWER { ALONG } else { 0 };
+                    let ahead = if kind == KIND_ANSWER { PIGGYBACKED_ACK_BYTES } else { 0 };
                     let mut headers = Headers::NONE;
-                    let read = bytes.get(PREFIX + ahead..PREFIX + headers_length).map(|bytes| headers.read(bytes));
+                    let read = bytes
+                        .get(RECORD_PREFIX_BYTES + ahead..RECORD_PREFIX_BYTES + headers_length)
+                        .map(|bytes| headers.read(bytes));
                     if matches!(read, Some(Ok(_))) && headers.bth.opcode.transport() == Transport::Ud {
                         unread.push(headers);
                     }
-                    record(headers_length, length).next_multiple_of(LINE)
+                    record(headers_length, length).next_multiple_of(CACHE_LINE_BYTES)
                 }
             };
             // The reader may have written here whatever it liked.
@@ -241,7 +243,7 @@ impl Writer {
 
     /// Asks to be told when there is room. Look once more after this.
     pub fn want_room(&self) {
-        self.map.word(WAITS).store(1, Ordering::Relaxed);
+        self.map.word(WAITS_OFFSET).store(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
@@ -256,7 +258,7 @@ impl Writer {
 
     /// Whether the reader takes trains that only name their payload. A hint: what it says may be anything.
     pub fn may_name(&self) -> bool {
-        self.map.word(NAMES).load(Ordering::Relaxed) == TAKES_NAMES
+        self.map.word(NAMES_OFFSET).load(Ordering::Relaxed) == TAKES_NAMES
     }
 
     /// The numbers of memory that was passed to the reader.
@@ -271,14 +273,14 @@ impl Writer {
         address: (Gid, Gid),
         headers: &Headers,
         packets: (u32, u32),
-        name: &[u8; NAME],
+        name: &[u8; MAX_NAME_BYTES],
     ) -> Result<(), Unwritten<E>> {
         let encode = |out: &mut [u8]| headers.encode(out).is_ok();
         let fill = |out: &mut [u8]| {
             out.copy_from_slice(name);
             Ok(())
         };
-        self.push_as(NAMED, None, address, (headers.len(), encode), packets, NAME, fill)
+        self.push_as(KIND_NAMED, None, address, (headers.len(), encode), packets, MAX_NAME_BYTES, fill)
     }
 
     /// Writes a train whose payload of `length` bytes `fill` writes, or nothing of it. There must be room.
@@ -307,7 +309,7 @@ impl Writer {
         length: usize,
         fill: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<(), Unwritten<E>> {
-        let kind = if along.is_some() { ANSWER } else { TRAIN };
+        let kind = if along.is_some() { KIND_ANSWER } else { KIND_TRAIN };
         self.push_as(kind, along, address, headers, packets, length, fill)
     }
 
@@ -326,35 +328,41 @@ impl Writer {
         if self.address != Some(address) {
             self.tell_address(address);
         }
-        let ahead = if along.is_some() { ALONG } else { 0 };
+        let ahead = if along.is_some() { PIGGYBACKED_ACK_BYTES } else { 0 };
         let headers_length = ahead + headers_length;
-        let size = record(headers_length, length).next_multiple_of(LINE);
-        let mut headers = [0; HEADERS];
+        let size = record(headers_length, length).next_multiple_of(CACHE_LINE_BYTES);
+        let mut headers = [0; MAX_HEADER_BYTES];
         let encoded = headers.get_mut(ahead..headers_length).is_some_and(encode);
         let whole = headers_length.is_multiple_of(4);
-        if length > LONGEST || !encoded || !whole || count > u32::from(u16::MAX) {
+        if length > MAX_PAYLOAD_BYTES || !encoded || !whole || count > u32::from(u16::MAX) {
             return Err(Unwritten::NoRecord);
         }
-        if let (Some((psn, msn)), Some(place)) = (along, headers.first_chunk_mut::<ALONG>()) {
+        if let (Some((psn, msn)), Some(place)) = (along, headers.first_chunk_mut::<PIGGYBACKED_ACK_BYTES>()) {
             *place = (u64::from(psn.value()) | u64::from(msn.value()) << 32).to_ne_bytes();
         }
         self.wrap_for(size);
-        let first = CONTROL + self.offset;
+        let first = CONTROL_PAGE_BYTES + self.offset;
         if length > 0 {
-            let at = if length >= ALIGNED { first + LINE } else { first + PREFIX + headers_length };
+            let at = if length >= ALIGNED_PAYLOAD_MIN {
+                first + CACHE_LINE_BYTES
+            } else {
+                first + RECORD_PREFIX_BYTES + headers_length
+            };
             // SAFETY: within the mapping and free: the reader reads nothing here before the first word is published.
             // (Whatever it may write there meanwhile is sent instead.)
             let filled = fill(unsafe { std::slice::from_raw_parts_mut(self.map.at(at, length), length) });
             if let Err(error) = filled {
                 // It may have begun to. What it wrote must not be taken for records.
-                self.cleared = self.cleared.min(self.offset + LINE);
+                self.cleared = self.cleared.min(self.offset + CACHE_LINE_BYTES);
                 return Err(Unwritten::Payload(error));
             }
         }
         // The reader looks at the first line all the time. From here to the end there is nothing else, or it would take
         // the line away from us in the middle.
         let line = self.map.line(first);
-        for (place, word) in line.iter().skip(PREFIX / 4).zip(headers.chunks_exact(4)).take(headers_length / 4) {
+        for (place, word) in
+            line.iter().skip(RECORD_PREFIX_BYTES / 4).zip(headers.chunks_exact(4)).take(headers_length / 4)
+        {
             place.store(word.first_chunk().map_or(0, |word| u32::from_ne_bytes(*word)), Ordering::Relaxed);
         }
         let [c0, c1] = (count as u16).to_ne_bytes();
@@ -362,7 +370,7 @@ impl Writer {
         line[1].store(about, Ordering::Relaxed);
         self.end_at(self.offset + size);
         self.publish(kind, length, size);
-        if size <= AHEAD {
+        if size <= CLEARED_AHEAD_BYTES {
             self.clear_ahead();
         }
         Ok(())
@@ -372,24 +380,24 @@ impl Writer {
     #[inline]
     fn end_at(&mut self, next: usize) {
         if self.cleared <= next {
-            self.map.word(CONTROL + next).store(0, Ordering::Relaxed);
-            self.cleared = next + LINE;
+            self.map.word(CONTROL_PAGE_BYTES + next).store(0, Ordering::Relaxed);
+            self.cleared = next + CACHE_LINE_BYTES;
         }
     }
 
     /// Clears lines that come later. There was room for the longest record, so after a short one they are free.
     #[inline]
     fn clear_ahead(&mut self) {
-        let end = (self.offset + AHEAD).min(self.lap);
+        let end = (self.offset + CLEARED_AHEAD_BYTES).min(self.lap);
         while self.cleared < end {
-            self.map.word(CONTROL + self.cleared).store(0, Ordering::Relaxed);
-            self.cleared += LINE;
+            self.map.word(CONTROL_PAGE_BYTES + self.cleared).store(0, Ordering::Relaxed);
+            self.cleared += CACHE_LINE_BYTES;
         }
     }
 
     fn tell_address(&mut self, (source, destination): (Gid, Gid)) {
-        self.wrap_for(LINE);
-        let at = self.map.at(CONTROL + self.offset + PREFIX, 34);
+        self.wrap_for(CACHE_LINE_BYTES);
+        let at = self.map.at(CONTROL_PAGE_BYTES + self.offset + RECORD_PREFIX_BYTES, 34);
         let octets = [source.octets(), destination.octets()];
         let handling = [self.handling.traffic_class, self.handling.hop_limit];
         // SAFETY: 34 bytes within the mapping, in room that is ours.
@@ -397,19 +405,19 @@ impl Writer {
             std::ptr::copy_nonoverlapping(octets.as_ptr().cast::<u8>(), at, 32);
             std::ptr::copy_nonoverlapping(handling.as_ptr(), at.add(32), 2);
         }
-        self.end_at(self.offset + LINE);
-        self.publish(ADDRESS, 0, LINE);
+        self.end_at(self.offset + CACHE_LINE_BYTES);
+        self.publish(KIND_ADDRESS, 0, CACHE_LINE_BYTES);
         self.address = Some((source, destination));
     }
 
     /// Goes back to the beginning if `size` bytes, and the word after them, do not fit before the end.
     #[inline]
     fn wrap_for(&mut self, size: usize) {
-        if self.offset + size + LINE > self.lap {
+        if self.offset + size + CACHE_LINE_BYTES > self.lap {
             let skipped = self.lap - self.offset;
-            self.map.word(CONTROL).store(0, Ordering::Relaxed);
-            self.cleared = LINE;
-            self.map.word(CONTROL + self.offset).store(WRAP << 24, Ordering::Release);
+            self.map.word(CONTROL_PAGE_BYTES).store(0, Ordering::Relaxed);
+            self.cleared = CACHE_LINE_BYTES;
+            self.map.word(CONTROL_PAGE_BYTES + self.offset).store(KIND_WRAP << 24, Ordering::Release);
             self.written += skipped as u64;
             self.offset = 0;
         }
@@ -418,7 +426,7 @@ impl Writer {
     /// Publishes a record. The word after it must have been cleared.
     #[inline]
     fn publish(&mut self, kind: u32, length: usize, size: usize) {
-        self.map.word(CONTROL + self.offset).store(kind << 24 | length as u32, Ordering::Release);
+        self.map.word(CONTROL_PAGE_BYTES + self.offset).store(kind << 24 | length as u32, Ordering::Release);
         self.offset += size;
         self.written += size as u64;
     }
@@ -457,7 +465,7 @@ pub struct Front {
     pub addresses: (Gid, Gid),
     /// How it was to be handled, if it is a datagram.
     pub handling: Handling,
-    /// Its payload lies elsewhere: what stands in its place is a name of [`NAME`] bytes.
+    /// Its payload lies elsewhere: what stands in its place is a name of [`MAX_NAME_BYTES`] bytes.
     pub is_named: bool,
     payload: (usize, usize),
     size: usize,
@@ -487,9 +495,10 @@ impl Reader {
     /// The ring that another process writes, if it is one.
     #[doc(hidden)] // for fuzzing
     pub fn accept(fd: std::os::fd::BorrowedFd<'_>) -> std::io::Result<Reader> {
-        let known = |length| [SMALL, LARGE].iter().any(|lap| (CONTROL + lap) as u64 == length);
+        let known =
+            |length| [SMALL_RING_BYTES, LARGE_RING_BYTES].iter().any(|lap| (CONTROL_PAGE_BYTES + lap) as u64 == length);
         let map = Mapping::accept(fd, known)?;
-        let lap = map.length() - CONTROL;
+        let lap = map.length() - CONTROL_PAGE_BYTES;
         let (front, has_front) = (Front::default(), false);
         let takes_names = false;
         Ok(Reader { takes_names, map, lap, offset: 0, read: 0, told: 0, offered: 0, front, has_front })
@@ -504,16 +513,16 @@ impl Reader {
 
     /// Tells the writer that it may name payload. One that was told otherwise is not told again.
     pub fn take_names(&mut self) {
-        if !self.takes_names && self.map.word(NAMES).load(Ordering::Relaxed) == 0 {
+        if !self.takes_names && self.map.word(NAMES_OFFSET).load(Ordering::Relaxed) == 0 {
             self.takes_names = true;
-            self.map.word(NAMES).store(TAKES_NAMES, Ordering::Relaxed);
+            self.map.word(NAMES_OFFSET).store(TAKES_NAMES, Ordering::Relaxed);
         }
     }
 
     /// Tells the writer that names are of no use here. Those under way are still read.
     #[cold]
     pub fn refuse_names(&mut self) {
-        self.map.word(NAMES).store(TAKES_NO_NAMES, Ordering::Relaxed);
+        self.map.word(NAMES_OFFSET).store(TAKES_NO_NAMES, Ordering::Relaxed);
     }
 
     /// Where it reads next.
@@ -529,18 +538,18 @@ impl Reader {
 
     /// The first of the words of which one, at [`offset`](Reader::offset), tells whether there is something.
     pub(crate) fn flags(&self) -> *const AtomicU32 {
-        self.map.at(CONTROL, self.lap).cast()
+        self.map.at(CONTROL_PAGE_BYTES, self.lap).cast()
     }
 
     /// The train at the front, if there is one.
     #[inline]
     pub fn front(&mut self) -> Result<Option<&Front>, Broken> {
         // Addresses stand alone where the payload behind them could not be read: as many as the ring has lines.
-        for _ in 0..=self.lap / LINE {
+        for _ in 0..=self.lap / CACHE_LINE_BYTES {
             if self.has_front {
                 break;
             }
-            let word = self.map.word(CONTROL + self.offset).load(Ordering::Acquire);
+            let word = self.map.word(CONTROL_PAGE_BYTES + self.offset).load(Ordering::Acquire);
             if word == 0 {
                 return Ok(None);
             }
@@ -553,20 +562,20 @@ impl Reader {
     fn look(&mut self, word: u32) -> Result<(), Broken> {
         let (kind, length) = (word >> 24, (word & 0xff_ffff) as usize);
         match kind {
-            TRAIN => self.train(length, 0)?,
-            ANSWER => self.train(length, ALONG)?,
-            NAMED if self.takes_names && length == NAME => {
+            KIND_TRAIN => self.train(length, 0)?,
+            KIND_ANSWER => self.train(length, PIGGYBACKED_ACK_BYTES)?,
+            KIND_NAMED if self.takes_names && length == MAX_NAME_BYTES => {
                 self.train(length, 0)?;
                 self.front.is_named = true;
             }
-            WRAP if self.offset > 0 => {
+            KIND_WRAP if self.offset > 0 => {
                 self.read += (self.lap - self.offset) as u64;
                 self.offset = 0;
             }
-            ADDRESS => {
-                self.within(LINE)?;
+            KIND_ADDRESS => {
+                self.within(CACHE_LINE_BYTES)?;
                 let (mut octets, mut handling) = ([[0; 16]; 2], [0; 2]);
-                let at = self.map.at(CONTROL + self.offset + PREFIX, 34);
+                let at = self.map.at(CONTROL_PAGE_BYTES + self.offset + RECORD_PREFIX_BYTES, 34);
                 // SAFETY: 34 bytes within the mapping, copied once; they may be anything.
                 unsafe {
                     std::ptr::copy_nonoverlapping(at, octets.as_mut_ptr().cast::<u8>(), 32);
@@ -574,7 +583,7 @@ impl Reader {
                 }
                 self.front.handling = Handling { traffic_class: handling[0], hop_limit: handling[1] };
                 self.front.addresses = (Gid::new(octets[0]), Gid::new(octets[1]));
-                self.advance(LINE);
+                self.advance(CACHE_LINE_BYTES);
             }
             _ => return Err(Broken),
         }
@@ -583,36 +592,37 @@ impl Reader {
 
     /// Whether a record of this size, and the word after it, is where it may be.
     fn within(&self, size: usize) -> Result<(), Broken> {
-        if self.offset + size + LINE <= self.lap { Ok(()) } else { Err(Broken) }
+        if self.offset + size + CACHE_LINE_BYTES <= self.lap { Ok(()) } else { Err(Broken) }
     }
 
     /// The record of a train, with so many bytes of an acknowledgement before the headers.
     #[inline]
     fn train(&mut self, length: usize, ahead: usize) -> Result<(), Broken> {
         let [c0, c1, headers_length, mtu] =
-            self.map.word(CONTROL + self.offset + 4).load(Ordering::Relaxed).to_ne_bytes();
+            self.map.word(CONTROL_PAGE_BYTES + self.offset + 4).load(Ordering::Relaxed).to_ne_bytes();
         let count = u32::from(u16::from_ne_bytes([c0, c1]));
         let headers_length = usize::from(headers_length);
-        if length > LONGEST || headers_length > HEADERS || count == 0 {
+        if length > MAX_PAYLOAD_BYTES || headers_length > MAX_HEADER_BYTES || count == 0 {
             return Err(Broken);
         }
-        let size = record(headers_length, length).next_multiple_of(LINE);
+        let size = record(headers_length, length).next_multiple_of(CACHE_LINE_BYTES);
         self.within(size)?;
-        let mut bytes = [0; HEADERS];
+        let mut bytes = [0; MAX_HEADER_BYTES];
         // All of the cache line, which is quicker than the part of it that counts.
-        let at = self.map.at(CONTROL + self.offset + PREFIX, HEADERS);
+        let at = self.map.at(CONTROL_PAGE_BYTES + self.offset + RECORD_PREFIX_BYTES, MAX_HEADER_BYTES);
         // SAFETY: as many bytes are within the mapping, and fit; they are copied once and may be anything.
-        unsafe { std::ptr::copy_nonoverlapping(at, bytes.as_mut_ptr(), HEADERS) };
+        unsafe { std::ptr::copy_nonoverlapping(at, bytes.as_mut_ptr(), MAX_HEADER_BYTES) };
         let headers = bytes.get(ahead..headers_length).unwrap_or(&[]);
         self.front.along = None;
-        if let (true, Some(along)) = (ahead > 0, bytes.first_chunk::<ALONG>()) {
+        if let (true, Some(along)) = (ahead > 0, bytes.first_chunk::<PIGGYBACKED_ACK_BYTES>()) {
             let along = u64::from_ne_bytes(*along);
             self.front.along = Some((Psn::new(along as u32), Msn::new((along >> 32) as u32)));
         }
         if !self.front.headers.read(headers).map_err(|_| Broken)?.is_empty() {
             return Err(Broken);
         }
-        let payload_at = self.offset + if length >= ALIGNED { LINE } else { PREFIX + headers_length };
+        let payload_at = self.offset
+            + if length >= ALIGNED_PAYLOAD_MIN { CACHE_LINE_BYTES } else { RECORD_PREFIX_BYTES + headers_length };
         self.front.is_named = false;
         self.front.count = count;
         self.front.mtu = u32::from(mtu) * 256;
@@ -628,16 +638,16 @@ impl Reader {
     pub fn following(&self) -> Option<Qpn> {
         let at = self.offset + self.front.size;
         // The record, if there is one, has a line and the word after it.
-        if !self.has_front || at + 2 * LINE > self.lap {
+        if !self.has_front || at + 2 * CACHE_LINE_BYTES > self.lap {
             return None;
         }
-        let headers = match self.map.word(CONTROL + at).load(Ordering::Relaxed) >> 24 {
-            TRAIN => at + PREFIX,
-            ANSWER => at + PREFIX + ALONG,
+        let headers = match self.map.word(CONTROL_PAGE_BYTES + at).load(Ordering::Relaxed) >> 24 {
+            KIND_TRAIN => at + RECORD_PREFIX_BYTES,
+            KIND_ANSWER => at + RECORD_PREFIX_BYTES + PIGGYBACKED_ACK_BYTES,
             _ => return None,
         };
-        let [opcode, ..] = self.map.word(CONTROL + headers).load(Ordering::Relaxed).to_ne_bytes();
-        let destination = u32::from_be(self.map.word(CONTROL + headers + 4).load(Ordering::Relaxed));
+        let [opcode, ..] = self.map.word(CONTROL_PAGE_BYTES + headers).load(Ordering::Relaxed).to_ne_bytes();
+        let destination = u32::from_be(self.map.word(CONTROL_PAGE_BYTES + headers + 4).load(Ordering::Relaxed));
         (opcode != Opcode::RcAcknowledge.byte()).then(|| Qpn::new(destination & 0xff_ffff))
     }
 
@@ -650,7 +660,7 @@ impl Reader {
         // SAFETY: within the mapping (`at` checks), initialised, and alive as long as `self`. A peer that keeps to the
         // rules leaves it alone until it has been read; one that does not changes bytes that are only ever copied. See
         // the module.
-        Some((front, unsafe { std::slice::from_raw_parts(self.map.at(CONTROL + at, length), length) }))
+        Some((front, unsafe { std::slice::from_raw_parts(self.map.at(CONTROL_PAGE_BYTES + at, length), length) }))
     }
 
     /// Goes on behind the train at the front.
@@ -670,7 +680,7 @@ impl Reader {
     /// Whether enough was read since the writer was last told that it should be told now, in the middle of a run.
     #[inline]
     pub fn should_tell(&self) -> bool {
-        self.read - self.told >= (LONGEST / 2) as u64
+        self.read - self.told >= (MAX_PAYLOAD_BYTES / 2) as u64
     }
 
     /// Whether anything was read that the writer was not told of.
@@ -685,13 +695,13 @@ impl Reader {
         self.read - self.told >= self.lap as u64 / 8
     }
 
-    /// Tells the writer how far we are. Answers whether it waits for room and should be woken; `done` if there is
+    /// Tells the writer how far we are. Returns whether it waits for room and should be woken; `done` if there is
     /// nothing more to read.
     #[inline]
     pub fn tell(&mut self, done: bool) -> bool {
         if self.told != self.read {
             self.told = self.read;
-            self.map.double_word(READ).store(self.read, Ordering::Release);
+            self.map.double_word(READ_OFFSET).store(self.read, Ordering::Release);
         }
         // A writer that waits is woken when half of the ring is free, or all of it.
         if !done && self.read - self.offered < self.lap as u64 / 2 {
@@ -699,7 +709,7 @@ impl Reader {
         }
         // Between what we told and what it asked: pairs with `want_room`.
         fence(Ordering::SeqCst);
-        let waits = self.map.word(WAITS);
+        let waits = self.map.word(WAITS_OFFSET);
         if waits.load(Ordering::Relaxed) == 0 || waits.swap(0, Ordering::AcqRel) == 0 {
             return false;
         }

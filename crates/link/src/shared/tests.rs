@@ -2,7 +2,7 @@
 
 use super::link::{Outbound, State};
 use super::map::Mapping;
-use super::ring::{LARGE, LONGEST, Reader, SMALL, Unwritten, Writer};
+use super::ring::{LARGE_RING_BYTES, MAX_PAYLOAD_BYTES, Reader, SMALL_RING_BYTES, Unwritten, Writer};
 use super::{Change, Exchange};
 use crate::udp::attachment::Attachment;
 use crate::{Destination, Handling, Link, SendError, Train};
@@ -59,7 +59,7 @@ fn datagrams_that_were_not_read_are_found_wherever_they_lie_in_a_lap() {
         headers
     };
     for unread in [0, 1, 2, 7] {
-        let (mut writer, mut reader, _) = ring(SMALL);
+        let (mut writer, mut reader, _) = ring(SMALL_RING_BYTES);
         let mut written = Vec::new();
         for psn in 0..TRAINS {
             if psn % 3 == 0 {
@@ -93,7 +93,7 @@ fn datagrams_that_were_not_read_are_found_wherever_they_lie_in_a_lap() {
 #[test]
 fn trains_arrive_whole_and_in_order_lap_after_lap() {
     const TRAINS: u32 = if cfg!(miri) { 60 } else { 20_000 };
-    for lap in [SMALL, LARGE] {
+    for lap in [SMALL_RING_BYTES, LARGE_RING_BYTES] {
         let (mut writer, mut reader, _) = ring(lap);
         let length_of = |psn: u32| match Numbers(u64::from(psn)).next(10) {
             0 => 65_536,
@@ -132,7 +132,7 @@ fn trains_arrive_whole_and_in_order_lap_after_lap() {
 
 #[test]
 fn datagrams_arrive_with_the_handling_that_was_asked_for() {
-    let (mut writer, mut reader, _) = ring(SMALL);
+    let (mut writer, mut reader, _) = ring(SMALL_RING_BYTES);
     let asked = |traffic_class, hop_limit| Handling { traffic_class, hop_limit };
     let handlings = [Handling::USUAL, asked(0x68, 9), asked(0x68, 9), asked(0, 255), Handling::USUAL, asked(3, 0)];
     for (psn, handling) in handlings.into_iter().enumerate() {
@@ -148,7 +148,7 @@ fn datagrams_arrive_with_the_handling_that_was_asked_for() {
 
 #[test]
 fn a_full_ring_takes_no_more_until_it_is_read() {
-    for (lap, most) in [(SMALL, 3), (LARGE, 8)] {
+    for (lap, most) in [(SMALL_RING_BYTES, 3), (LARGE_RING_BYTES, 8)] {
         let (mut writer, mut reader, _) = ring(lap);
         let mut written = 0;
         while writer.has_room() {
@@ -164,7 +164,7 @@ fn a_full_ring_takes_no_more_until_it_is_read() {
             reader.consume();
         }
         assert!(reader.front().unwrap().is_none());
-        assert!(reader.tell(true), "somebody waits");
+        assert!(reader.tell(true), "the writer waits");
         assert!(!reader.tell(true), "and is told once");
         assert!(writer.has_room() && writer.was_read(end));
     }
@@ -172,7 +172,7 @@ fn a_full_ring_takes_no_more_until_it_is_read() {
 
 #[test]
 fn what_could_not_be_filled_in_was_never_sent() {
-    let (mut writer, mut reader, _) = ring(SMALL);
+    let (mut writer, mut reader, _) = ring(SMALL_RING_BYTES);
     for length in [100, 1000, 5000] {
         // After a short one lines are clear that the next will be on.
         for psn in [1, 2] {
@@ -192,9 +192,9 @@ fn what_could_not_be_filled_in_was_never_sent() {
 
 #[test]
 fn a_train_that_no_record_can_hold_is_told() {
-    let (mut writer, mut reader, _) = ring(SMALL);
+    let (mut writer, mut reader, _) = ring(SMALL_RING_BYTES);
     let fill = |_: &mut [u8]| -> Result<(), ()> { panic!("there is no place to fill") };
-    let too_long = writer.push(address(0), &headers(1), (1, 256), LONGEST + 1, fill);
+    let too_long = writer.push(address(0), &headers(1), (1, 256), MAX_PAYLOAD_BYTES + 1, fill);
     let too_many = writer.push(address(0), &headers(1), (1 << 16, 256), 10, fill);
     assert_eq!((too_long, too_many), (Err(Unwritten::NoRecord), Err(Unwritten::NoRecord)));
     assert!(reader.front().unwrap().is_none());
@@ -212,7 +212,7 @@ fn a_ring_may_be_scribbled_over_while_it_is_read() {
     const OFTEN: u32 = 8;
     let patience = Instant::now() + Duration::from_secs(300);
     let scribbled_over = |fd: &OwnedFd| Arc::new(Mapping::accept(fd.as_fd(), |_| true).unwrap());
-    let (mut writer, mut reader, fd) = ring(SMALL);
+    let (mut writer, mut reader, fd) = ring(SMALL_RING_BYTES);
     let (victim, done) = (Mutex::new(scribbled_over(&fd)), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -248,7 +248,7 @@ fn a_ring_may_be_scribbled_over_while_it_is_read() {
                 // The link ends here, and another begins that is scribbled over as well.
                 reader_broke += u32::from(front.is_err());
                 writer_broke += u32::from(writer.is_broken());
-                let (new_writer, new_reader, fd) = ring(SMALL);
+                let (new_writer, new_reader, fd) = ring(SMALL_RING_BYTES);
                 (writer, reader) = (new_writer, new_reader);
                 *victim.lock().unwrap() = scribbled_over(&fd);
             } else {

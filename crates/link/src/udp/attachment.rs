@@ -42,13 +42,13 @@ use trace::DropReason;
 use wire::ROCE_PORT;
 
 /// How often a port that another program holds is tried again.
-const RETRY: Duration = Duration::from_millis(250);
+const PORT_RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// So long after something has come the kernel is asked what it dropped.
 const OVERFLOW_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Polls of only the socket where packets came last before everything is looked at.
-const FAITHFUL: u32 = 1024;
+const HOT_SOCKET_POLLS: u32 = 1024;
 
 /// The sockets that receive: for each family, and, as the kernel gives those what it would else give the first, for
 /// packets inside the host.
@@ -294,7 +294,7 @@ impl Attachment {
         mut lost: impl FnMut(&Arrival<'_>, Loss),
     ) -> bool {
         match self.hot {
-            Some(hot) if self.polls < FAITHFUL => {
+            Some(hot) if self.polls < HOT_SOCKET_POLLS => {
                 self.polls += 1;
                 self.receive_side(hot, &mut take, &mut lost).is_news()
             }
@@ -456,7 +456,8 @@ impl Attachment {
                             continue;
                         }
                         Target::Service(space, port) => {
-                            let names = [Name::Port(space, port), Name::Block(space, port / host::ports::BLOCK)];
+                            let names =
+                                [Name::Port(space, port), Name::Block(space, port / host::ports::PORTS_PER_BLOCK)];
                             match names.into_iter().find(|name| forwarder.reaches(*name)) {
                                 Some(name) => name,
                                 None => {
@@ -552,7 +553,7 @@ impl Attachment {
                 None
             }
             Err(BindError::NoFamily(_)) => None,
-            Err(_) => Some(now + RETRY),
+            Err(_) => Some(now + PORT_RETRY_INTERVAL),
         };
     }
 

@@ -7,8 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use wire::{Ecn, IpHeader, Ipv4Header, Ipv6Header, Outer, UdpHeader};
 
 /// Room for control messages, and for an address.
-pub(super) const CONTROL: usize = 256;
-pub(super) const NAME: usize = 32;
+pub(super) const CONTROL_BYTES: usize = 256;
+pub(super) const ADDRESS_BYTES: usize = 32;
 
 /// How many hops a packet has left that says nothing of it, and its class: ECT(0).
 const USUAL_HOPS: u8 = 64;
@@ -91,7 +91,7 @@ pub(super) struct Reader {
 
 impl Reader {
     pub fn new(family: Family, destination: Option<IpAddr>) -> Reader {
-        let (name, control) = (Vec::with_capacity(NAME), Vec::with_capacity(CONTROL));
+        let (name, control) = (Vec::with_capacity(ADDRESS_BYTES), Vec::with_capacity(CONTROL_BYTES));
         Reader { family, destination, name, control, last: None }
     }
 

@@ -22,7 +22,7 @@ pub(super) struct Front {
 }
 
 /// Where the word with the sequence number lies in a BTH, and how many bits of it that takes.
-const SEQUENCE: std::ops::Range<usize> = 8..12;
+const PSN_WORD_RANGE: std::ops::Range<usize> = 8..12;
 const SEQUENCE_BITS: u32 = 24;
 
 impl Front {
@@ -61,7 +61,7 @@ impl Front {
     /// Goes on to the packet with the next sequence number.
     #[inline]
     pub fn advance(&mut self) {
-        if let Some(word) = self.bytes.get_mut(SEQUENCE).and_then(|word| <&mut [u8; 4]>::try_from(word).ok()) {
+        if let Some(word) = self.bytes.get_mut(PSN_WORD_RANGE).and_then(|word| <&mut [u8; 4]>::try_from(word).ok()) {
             let number = u32::from_be_bytes(*word);
             let (beside, mask) = (number >> SEQUENCE_BITS << SEQUENCE_BITS, (1 << SEQUENCE_BITS) - 1);
             *word = (beside | (number + 1) & mask).to_be_bytes();

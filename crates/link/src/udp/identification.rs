@@ -14,7 +14,7 @@
 //! like another identification also flip that flag, so damage of a single bit is always found.
 //!
 //! **How a counter is learned.** A packet that fits an identification which was not predicted is *unproven*: it is held
-//! back. [`RUN`] unproven packets of one sender in a row, each a little further than the one before, prove the counter,
+//! back. [`PROVING_RUN`] unproven packets of one sender in a row, each a little further than the one before, prove the counter,
 //! and then those that were held back are given out in their order. Damage does not do that: it takes that many damaged
 //! packets in a row, each with one chance in 2^20 or less to look like the next. So that a peer which sends one packet
 //! and waits is understood, too, the [`Receiver`](super::Receiver) asks for its senders to be
@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 use wire::{Icrc, Identification, Ipv4Header, Outer, solve_identification_from};
 
 /// So many unproven packets in a row that agree prove a counter.
-const RUN: u8 = 3;
+const PROVING_RUN: u8 = 3;
 
 /// How far a counter may move from one packet of a run to the next: the sender's other packets go to other processes
 /// and hosts.
@@ -46,10 +46,10 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// More senders than this are not remembered one by one: the table starts afresh.
-const SENDERS: usize = 65_536;
+const MAX_SENDERS: usize = 65_536;
 
 /// Senders that wait to be questioned.
-const QUESTIONS: usize = 64;
+const MAX_QUESTIONS: usize = 64;
 
 /// What counts for itself: a port of a sender, or all of the sender, which is port 0.
 type Source = (Ipv4Addr, u16);
@@ -232,7 +232,7 @@ impl Identifications {
                 },
                 _ => Run { first: identification, last: identification, count: 1, longest_step: 0 },
             };
-            if run.count >= RUN {
+            if run.count >= PROVING_RUN {
                 proven = Some(run);
             }
             self.runs.insert(source, run);
@@ -261,7 +261,7 @@ impl Identifications {
         }
     }
 
-    /// Another process has proven that this sender's counter was there a moment ago. Answers what that proves, if it
+    /// Another process has proven that this sender's counter was there a moment ago. Returns what that proves, if it
     /// was not known here.
     pub fn teach(&mut self, ip: &Ipv4Header, port: u16) -> Verdict {
         if ip.identification < OUR_KIND || !ip.dont_fragment {
@@ -305,7 +305,7 @@ impl Identifications {
 
     fn ask(&mut self, ip: &Ipv4Header, now: Instant) {
         let asked = self.asked.entry(ip.source).or_insert(Asked { at: now, pause: Duration::ZERO });
-        if now.saturating_duration_since(asked.at) >= asked.pause && self.questions.len() < QUESTIONS {
+        if now.saturating_duration_since(asked.at) >= asked.pause && self.questions.len() < MAX_QUESTIONS {
             *asked = Asked { at: now, pause: (asked.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE) };
             self.questions.push((ip.source, ip.destination));
         }
@@ -339,7 +339,7 @@ impl Identifications {
     }
 
     fn make_room(&mut self) {
-        if self.counters.len() >= SENDERS || self.runs.len() >= SENDERS || self.asked.len() >= SENDERS {
+        if self.counters.len() >= MAX_SENDERS || self.runs.len() >= MAX_SENDERS || self.asked.len() >= MAX_SENDERS {
             (self.counters, self.runs, self.asked) = Default::default();
             self.hot = None;
         }

@@ -2,7 +2,7 @@
 //! to its ICRC.
 
 use super::call;
-use super::envelope::{CONTROL, Envelope, NAME, Reader};
+use super::envelope::{ADDRESS_BYTES, CONTROL_BYTES, Envelope, Reader};
 use super::group::Group;
 use super::identification::{Identifications, Verdict, matches};
 use super::socket::{self, BindError};
@@ -14,7 +14,7 @@ use host::descriptor::Descriptor;
 use host::family::{Family, Scope};
 use host::names::Name;
 use host::slots::random;
-use host::steering::probe::{self, Answer, Probe};
+use host::steering::probe::{self, Probe, ProbeAnswer};
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::Ipv4Addr;
@@ -24,17 +24,17 @@ use trace::DropReason;
 use wire::{IpHeader, Ipv4Header, Packet, ROCE_PORT};
 
 /// Datagrams per system call, where short ones follow one another.
-const BATCH: usize = 8;
+const DATAGRAMS_PER_CALL: usize = 8;
 
 /// After so many calls in a row that brought a short datagram, further calls ask for several: asking for a second one
 /// that is not there costs about as much as asking again.
-const STREAK: u32 = 3;
+const BATCHING_STREAK: u32 = 3;
 
 /// Longer datagrams are taken one at a time, so that the next one comes to memory that is still in the cache.
-const SHORT: usize = 8192;
+const SHORT_DATAGRAM_MAX: usize = 8192;
 
 /// A GRO buffer may hold as much as the largest datagram; a shorter one would be cut off in the middle of a packet.
-const BUFFER: usize = 65_536;
+const GRO_BUFFER_BYTES: usize = 65_536;
 
 /// So many packets are taken together, or so many bytes: they were read to be checked, and are read again when they are
 /// taken.
@@ -71,7 +71,7 @@ impl Received {
 pub struct Receiver {
     socket: Descriptor,
     /// What its process owns: the answer to a probe, but for what makes it the answer to that one.
-    owned: Answer,
+    owned: ProbeAnswer,
     /// Another process said that the sockets that share the port have changed.
     changed: bool,
     reader: Reader,
@@ -80,8 +80,8 @@ pub struct Receiver {
     faults: Option<Faults<Segment>>,
     drops: Drops,
     buffers: Vec<u8>,
-    controls: Vec<Aligned<CONTROL>>,
-    names: Vec<Aligned<NAME>>,
+    controls: Vec<Aligned<CONTROL_BYTES>>,
+    names: Vec<Aligned<ADDRESS_BYTES>>,
     /// How many calls in a row brought only short datagrams.
     streak: u32,
 }
@@ -107,16 +107,16 @@ impl Receiver {
         let destination = (scope == Scope::Inside).then(|| scope.address(family));
         Ok(Receiver {
             socket,
-            owned: Answer { nonce: 0, index: 0, socket: random(), slots: vec![], ports: vec![], blocks: vec![] },
+            owned: ProbeAnswer { nonce: 0, index: 0, socket: random(), slots: vec![], ports: vec![], blocks: vec![] },
             changed: false,
             reader: Reader::new(family, destination),
             identifications: Identifications::default(),
             unproven: Unproven::default(),
             faults: None,
             drops: Drops::default(),
-            buffers: vec![0; BATCH * BUFFER],
-            controls: vec![Aligned([0; CONTROL]); BATCH],
-            names: vec![Aligned([0; NAME]); BATCH],
+            buffers: vec![0; DATAGRAMS_PER_CALL * GRO_BUFFER_BYTES],
+            controls: vec![Aligned([0; CONTROL_BYTES]); DATAGRAMS_PER_CALL],
+            names: vec![Aligned([0; ADDRESS_BYTES]); DATAGRAMS_PER_CALL],
             streak: 0,
         })
     }
@@ -144,7 +144,7 @@ impl Receiver {
 
     /// The names whose packets other processes of this host should [steer](host::steering) to this socket.
     pub fn announce(&mut self, names: &[Name]) {
-        let Answer { slots, ports, blocks, .. } = &mut self.owned;
+        let ProbeAnswer { slots, ports, blocks, .. } = &mut self.owned;
         (*slots, *ports, *blocks) = (vec![], vec![], vec![]);
         for name in names {
             match *name {
@@ -218,21 +218,21 @@ impl Receiver {
         }
         let now = if self.faults.is_some() { Some(Instant::now()) } else { None };
         // Takes a datagram, or several if they seem to come one after another.
-        let short = if self.streak < STREAK {
+        let short = if self.streak < BATCHING_STREAK {
             match self.receive_one()? {
                 Some(size) => {
                     self.unpack(0, size, now, &mut received, &mut take);
-                    size.length <= SHORT
+                    size.length <= SHORT_DATAGRAM_MAX
                 }
                 None => false,
             }
         } else {
-            let mut sizes = [Size::default(); BATCH];
+            let mut sizes = [Size::default(); DATAGRAMS_PER_CALL];
             let count = self.receive_several(&mut sizes)?;
             for (at, size) in sizes.into_iter().enumerate().take(count) {
                 self.unpack(at, size, now, &mut received, &mut take);
             }
-            count > 0 && sizes.iter().all(|size| size.length <= SHORT)
+            count > 0 && sizes.iter().all(|size| size.length <= SHORT_DATAGRAM_MAX)
         };
         self.streak = if short { self.streak.saturating_add(1) } else { 0 };
         if let (Some(faults), Some(now)) = (&mut self.faults, now) {
@@ -296,7 +296,7 @@ impl Receiver {
     ) {
         received.datagrams += 1;
         let Receiver { buffers, controls, names, reader, identifications, unproven, faults, drops, .. } = self;
-        let Some(bytes) = buffers.get_mut(at * BUFFER..at * BUFFER + size.length) else { return };
+        let Some(bytes) = buffers.get_mut(at * GRO_BUFFER_BYTES..at * GRO_BUFFER_BYTES + size.length) else { return };
         let (Some(name), Some(control)) = (
             names.get(at).and_then(|name| name.0.get(..size.name)),
             controls.get(at).and_then(|control| control.0.get(..size.control)),
@@ -324,7 +324,7 @@ impl Receiver {
                     self.changed = true;
                     continue;
                 }
-                let answer = Answer { nonce, index, ..self.owned.clone() };
+                let answer = ProbeAnswer { nonce, index, ..self.owned.clone() };
                 // If this is lost, the process that asked will ask again.
                 let _ = probe::send(self.socket.raw(), &answer.bytes(), (source, envelope.port).into());
                 continue;
@@ -359,7 +359,7 @@ impl Receiver {
 
     fn receive_one(&mut self) -> io::Result<Option<Size>> {
         let (Some(buffer), Some(control), Some(name)) =
-            (self.buffers.get_mut(..BUFFER), self.controls.first_mut(), self.names.first_mut())
+            (self.buffers.get_mut(..GRO_BUFFER_BYTES), self.controls.first_mut(), self.names.first_mut())
         else {
             return Ok(None);
         };
@@ -373,11 +373,11 @@ impl Receiver {
         Ok(received.map(|length| Size::of(length, &header)))
     }
 
-    fn receive_several(&mut self, sizes: &mut [Size; BATCH]) -> io::Result<usize> {
+    fn receive_several(&mut self, sizes: &mut [Size; DATAGRAMS_PER_CALL]) -> io::Result<usize> {
         // SAFETY: `mmsghdr` and `iovec` are plain integers and pointers, for which zero is a value.
-        let (mut messages, mut vectors): ([libc::mmsghdr; BATCH], [libc::iovec; BATCH]) =
+        let (mut messages, mut vectors): ([libc::mmsghdr; DATAGRAMS_PER_CALL], [libc::iovec; DATAGRAMS_PER_CALL]) =
             unsafe { (MaybeUninit::zeroed().assume_init(), MaybeUninit::zeroed().assume_init()) };
-        let parts = self.buffers.chunks_mut(BUFFER).zip(&mut self.controls).zip(&mut self.names);
+        let parts = self.buffers.chunks_mut(GRO_BUFFER_BYTES).zip(&mut self.controls).zip(&mut self.names);
         for (((buffer, control), name), (slot, vector)) in parts.zip(messages.iter_mut().zip(&mut vectors)) {
             *vector = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
             slot.msg_hdr = message(vector, control, name);
@@ -385,7 +385,14 @@ impl Receiver {
         let answer = until_answered(|| {
             // SAFETY: each message points to a buffer, a control area, a name and a vector that are live, disjoint and
             // of the lengths given.
-            unsafe { call::receive_many(self.socket.raw(), messages.as_mut_ptr(), BATCH as _, libc::MSG_DONTWAIT) }
+            unsafe {
+                call::receive_many(
+                    self.socket.raw(),
+                    messages.as_mut_ptr(),
+                    DATAGRAMS_PER_CALL as _,
+                    libc::MSG_DONTWAIT,
+                )
+            }
         })?;
         let count = answer.unwrap_or(0);
         for (size, message) in sizes.iter_mut().zip(&messages).take(count) {
@@ -428,15 +435,19 @@ fn until_answered(mut ask: impl FnMut() -> isize) -> io::Result<Option<usize>> {
 }
 
 /// Where a datagram goes. The pointers are as good as what they were made of.
-fn message(vector: &mut libc::iovec, control: &mut Aligned<CONTROL>, name: &mut Aligned<NAME>) -> libc::msghdr {
+fn message(
+    vector: &mut libc::iovec,
+    control: &mut Aligned<CONTROL_BYTES>,
+    name: &mut Aligned<ADDRESS_BYTES>,
+) -> libc::msghdr {
     // SAFETY: `msghdr` is plain integers and pointers, for which zero is a value.
     let mut header: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
     header.msg_name = name.0.as_mut_ptr().cast();
-    header.msg_namelen = NAME as _;
+    header.msg_namelen = ADDRESS_BYTES as _;
     header.msg_iov = vector;
     header.msg_iovlen = 1;
     header.msg_control = control.0.as_mut_ptr().cast();
-    header.msg_controllen = CONTROL as _;
+    header.msg_controllen = CONTROL_BYTES as _;
     header
 }
 
@@ -575,7 +586,7 @@ impl<'a> Run<'a> {
         Run { arrivals: [const { MaybeUninit::uninit() }; LONGEST_RUN], count: 0, bytes: 0 }
     }
 
-    /// Adds what `read` reads, if that is a packet. Answers what it proves, if it proves something.
+    /// Adds what `read` reads, if that is a packet. Returns what it proves, if it proves something.
     fn add(
         &mut self,
         read: impl FnOnce(&mut Arrival<'a>) -> Read,

@@ -37,10 +37,10 @@ const WORTH_GATHERING: usize = 1024;
 const LONGEST_GATHERED: usize = 8192;
 
 /// The most datagrams that one system call sends.
-const TOGETHER: usize = 4;
+const MAX_DATAGRAMS_PER_CALL: usize = 4;
 
 /// What the headers of those take up in the buffer, about, when all of their payload is lent.
-const HEADERS_TOGETHER: usize = TOGETHER * MAX_SEGMENTS * 32;
+const HEADERS_TOGETHER: usize = MAX_DATAGRAMS_PER_CALL * MAX_SEGMENTS * 32;
 
 /// Packets to send: consecutive ones of one message.
 pub trait Cargo {
@@ -177,7 +177,7 @@ struct Loan {
 }
 
 /// No lent payload.
-const NONE: &[AtomicU8] = &[];
+const NOTHING_LENT: &[AtomicU8] = &[];
 
 impl Staged {
     /// Whether another packet of that length can go with these.
@@ -231,7 +231,7 @@ impl Sender {
         cargo: &mut C,
         one_by_one: bool,
     ) -> Result<Sent, SendError<C::Error>> {
-        let staged = self.stage(route, cargo, NONE, one_by_one);
+        let staged = self.stage(route, cargo, NOTHING_LENT, one_by_one);
         let calls = self.flush()?;
         staged.map(|sent| Sent { calls: sent.calls + calls, ..sent })
     }
@@ -343,7 +343,7 @@ impl Sender {
         if total > MAX_DATAGRAM {
             return Err(SendError::TooLong { length: total, destination: route.destination });
         }
-        let calls = self.make_room(route, to, total, !self.segmentation, NONE)?;
+        let calls = self.make_room(route, to, total, !self.segmentation, NOTHING_LENT)?;
         let (start, place) = self.end();
         let outer = self.outer(route)?;
         let Some(packet) = self.buffer.get_mut(start..start + total) else {
@@ -375,7 +375,7 @@ impl Sender {
         // Another datagram that is cut alike can go with it, if what they need is there until then.
         let alike = total == staged.segment && to == staged.to && *route == staged.route;
         let fits = staged.end + MAX_DATAGRAM + LONGEST_GATHERED <= self.buffer.len();
-        if alone || lent.is_empty() || !alike || !fits || self.full.len() + 1 == TOGETHER {
+        if alone || lent.is_empty() || !alike || !fits || self.full.len() + 1 == MAX_DATAGRAMS_PER_CALL {
             return self.dispatch(lent);
         }
         self.full.extend(self.staged.take());
@@ -426,9 +426,9 @@ impl Sender {
         self.way.get_or_insert_with(|| Way::new(route, self.family, self.port))
     }
 
-    /// Sends what is staged. Answers how many calls it took; after an error nothing is staged any more.
+    /// Sends what is staged. Returns how many calls it took; after an error nothing is staged any more.
     pub fn flush<E>(&mut self) -> Result<u32, SendError<E>> {
-        self.dispatch(NONE)
+        self.dispatch(NOTHING_LENT)
     }
 
     fn dispatch<E>(&mut self, lent: &[AtomicU8]) -> Result<u32, SendError<E>> {
@@ -438,7 +438,7 @@ impl Sender {
             staged => {
                 let mut all = std::mem::take(&mut self.full);
                 all.extend(staged);
-                let sent = self.send_all::<E, TOGETHER>(&all, lent);
+                let sent = self.send_all::<E, MAX_DATAGRAMS_PER_CALL>(&all, lent);
                 all.clear();
                 self.full = all;
                 sent
@@ -548,7 +548,7 @@ impl Sender {
     }
 
     /// Writes a packet down once more, whole, behind all that is staged: from `start` on lie its headers and its ICRC.
-    /// Answers where.
+    /// Returns where.
     fn put_together(&mut self, start: usize, loan: &Loan, lent: &[AtomicU8]) -> usize {
         let headers = loan.at - start;
         let behind = self.buffer.len() - LONGEST_GATHERED;

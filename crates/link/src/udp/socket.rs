@@ -13,7 +13,7 @@ use wire::ROCE_PORT;
 
 /// How much we ask the kernel to buffer. It grants what the system allows (`net.core.rmem_max`), which need not be this
 /// much.
-const BUFFER: usize = 8 << 20;
+const SOCKET_BUFFER_BYTES: usize = 8 << 20;
 
 /// Why port 4791 is not ours.
 #[derive(Debug, thiserror::Error)]
@@ -69,7 +69,7 @@ pub(super) fn receiver(family: Family, port: u16, scope: Scope, known: Option<u3
 }
 
 /// The class of what is sent and does not say another: its sender takes marks.
-pub(super) const CLASS: u8 = wire::Ecn::Capable0.in_class(0);
+pub(super) const DEFAULT_TRAFFIC_CLASS: u8 = wire::Ecn::Capable0.in_class(0);
 
 /// A socket to send from, with that port; 0 leaves the choice to the system. No other socket has it.
 pub(super) fn sender(family: Family, port: u16) -> io::Result<Descriptor> {
@@ -114,12 +114,12 @@ fn open(family: Family, port: u16, receives: Option<Scope>) -> io::Result<Descri
         }
         // Several packets of one train in one buffer; without it everything still works, slower.
         let _ = set(&socket, libc::IPPROTO_UDP, libc::UDP_GRO, 1);
-        let _ = socket.set_recv_buffer_size(BUFFER);
+        let _ = socket.set_recv_buffer_size(SOCKET_BUFFER_BYTES);
     } else {
-        let _ = socket.set_send_buffer_size(BUFFER);
+        let _ = socket.set_send_buffer_size(SOCKET_BUFFER_BYTES);
         match family {
-            Family::V4 => set(&socket, libc::IPPROTO_IP, libc::IP_TOS, CLASS.into())?,
-            Family::V6 => set(&socket, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, CLASS.into())?,
+            Family::V4 => set(&socket, libc::IPPROTO_IP, libc::IP_TOS, DEFAULT_TRAFFIC_CLASS.into())?,
+            Family::V6 => set(&socket, libc::IPPROTO_IPV6, libc::IPV6_TCLASS, DEFAULT_TRAFFIC_CLASS.into())?,
         }
     }
     // A child that is forked before this line has a socket without a port, and one forked after it knows what to close.

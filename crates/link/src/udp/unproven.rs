@@ -8,10 +8,10 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 /// So many are held back, of all senders.
-const MOST: usize = 64;
+const MAX_HELD_PACKETS: usize = 64;
 
 /// A packet is held back no longer than this.
-const LONGEST: Duration = Duration::from_secs(2);
+const HOLD_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Packets that are held back, in the order in which they came.
 #[derive(Debug, Default)]
@@ -31,21 +31,21 @@ pub(super) struct HeldBack {
 impl Unproven {
     /// When the oldest is given up.
     pub fn deadline(&self) -> Option<Instant> {
-        self.0.front().map(|held| held.since + LONGEST)
+        self.0.front().map(|held| held.since + HOLD_TIMEOUT)
     }
 
     /// Takes out those that are given up because their time is over.
     #[cold]
     pub fn give_up(&mut self, now: Instant) -> Vec<HeldBack> {
-        let late = self.0.iter().take_while(|held| held.since + LONGEST <= now).count();
+        let late = self.0.iter().take_while(|held| held.since + HOLD_TIMEOUT <= now).count();
         self.0.drain(..late).collect()
     }
 
-    /// Holds a packet back. Answers those that are given up for it.
+    /// Holds a packet back. Returns those that are given up for it.
     pub fn hold(&mut self, envelope: &Envelope, source: Ipv4Addr, identification: u16, bytes: &[u8]) -> Vec<HeldBack> {
         let now = Instant::now();
         let mut given_up = self.give_up(now);
-        if self.0.len() == MOST {
+        if self.0.len() == MAX_HELD_PACKETS {
             given_up.extend(self.0.pop_front());
         }
         self.0.push_back(HeldBack { envelope: *envelope, identification, bytes: bytes.into(), source, since: now });

@@ -52,7 +52,7 @@ impl Way {
                     ipi_addr: in_addr(Ipv4Addr::UNSPECIFIED),
                 };
                 control.push(libc::IPPROTO_IP, libc::IP_PKTINFO, &info);
-                if route.traffic_class != socket::CLASS {
+                if route.traffic_class != socket::DEFAULT_TRAFFIC_CLASS {
                     control.push(libc::IPPROTO_IP, libc::IP_TOS, &libc::c_int::from(route.traffic_class));
                 }
                 if let Some(hops) = route.hops() {
@@ -65,7 +65,7 @@ impl Way {
                     ipi6_ifindex: route.scope,
                 };
                 control.push(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &info);
-                if route.traffic_class != socket::CLASS {
+                if route.traffic_class != socket::DEFAULT_TRAFFIC_CLASS {
                     control.push(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &libc::c_int::from(route.traffic_class));
                 }
                 if let Some(hops) = route.hops() {

@@ -111,7 +111,7 @@ impl Ledger {
     }
 
     /// Writes down that a process has ended, whichever process noticed.
-    pub fn bury(&self, pid: i32) {
+    pub fn note_death(&self, pid: i32) {
         for life in self.lives().iter().filter(|life| life.pid.load(Relaxed) == pid) {
             life.end(true);
         }

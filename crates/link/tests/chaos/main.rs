@@ -150,14 +150,14 @@ impl Keeper {
             if pid <= 0 {
                 break;
             }
-            self.ledger.bury(pid);
+            self.ledger.note_death(pid);
         }
         // Who waits for another may be killed before it has written that down.
         for life in self.ledger.lives().iter().filter(|life| life.is_alive()) {
             let pid = life.pid.load(Relaxed);
             // SAFETY: asks about a number.
             if unsafe { libc::kill(pid, 0) } < 0 {
-                self.ledger.bury(pid);
+                self.ledger.note_death(pid);
             }
         }
         let due: Vec<_> = self.stopped.extract_if(.., |(_, _, until)| *until <= now()).collect();

@@ -250,7 +250,7 @@ fn reap(ledger: &Ledger) {
         if pid <= 0 {
             return;
         }
-        ledger.bury(pid);
+        ledger.note_death(pid);
     }
 }
 

@@ -14,11 +14,11 @@ use crate::mapping::Mapping;
 use crate::slot::DeviceNumber;
 
 /// How long one is. A call costs about 10 us, the processor's copy of so much 25 us: one goes on during the other.
-pub(super) const LENGTH: usize = 256 << 10;
+pub(super) const BOUNCE_BYTES: usize = 256 << 10;
 
 /// Those that no copy uses. They stay: the driver waits for kernels before it ends a registration, and kernels may wait
 /// for the NIC.
-static FREE: Mutex<Vec<Memory>> = Mutex::new(Rank::GpuBounces, Vec::new());
+static FREE_BOUNCES: Mutex<Vec<Memory>> = Mutex::new(Rank::GpuBounces, Vec::new());
 
 #[derive(Debug)]
 struct Memory {
@@ -34,7 +34,7 @@ impl Drop for Bounce {
     fn drop(&mut self) {
         // SAFETY: this is the last use of the bounce.
         let memory = unsafe { ManuallyDrop::take(&mut self.0) };
-        FREE.lock().push(memory);
+        FREE_BOUNCES.lock().push(memory);
     }
 }
 
@@ -42,10 +42,10 @@ impl Bounce {
     /// One that nobody uses.
     pub fn take() -> Result<Bounce, DriverError> {
         const OUT_OF_MEMORY: DriverError = DriverError(2);
-        if let Some(free) = FREE.lock().pop() {
+        if let Some(free) = FREE_BOUNCES.lock().pop() {
             return Ok(Bounce(ManuallyDrop::new(free)));
         }
-        let mapping = Mapping::anonymous(LENGTH).map_err(|_| OUT_OF_MEMORY)?;
+        let mapping = Mapping::anonymous(BOUNCE_BYTES).map_err(|_| OUT_OF_MEMORY)?;
         Ok(Bounce(ManuallyDrop::new(Memory { registration: None, mapping })))
     }
 
@@ -53,7 +53,7 @@ impl Bounce {
     pub fn register(&mut self, driver: &Driver, device: DeviceNumber) {
         if self.0.registration.is_none() {
             let first = self.0.mapping.first();
-            let register = || Ok(HostRegistration::new(first, LENGTH));
+            let register = || Ok(HostRegistration::new(first, BOUNCE_BYTES));
             self.0.registration =
                 contexts::on(driver, device).and_then(|context| context.within(driver, register)).ok();
         }
@@ -67,6 +67,6 @@ impl Bounce {
     /// Its first bytes: at most as many as it has.
     pub fn bytes(&mut self, length: usize) -> &mut [u8] {
         // SAFETY: mapped, as long, and nobody else's; no copy is under way when its owner asks.
-        unsafe { std::slice::from_raw_parts_mut(self.0.mapping.first(), length.min(LENGTH)) }
+        unsafe { std::slice::from_raw_parts_mut(self.0.mapping.first(), length.min(BOUNCE_BYTES)) }
     }
 }

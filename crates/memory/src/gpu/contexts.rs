@@ -13,31 +13,31 @@ use super::driver::{self, Context, Driver, DriverError, NO_STREAM, Stream};
 use crate::slot::DeviceNumber;
 
 /// How many streams wait for their next use: as many threads copy at once without making one.
-const STREAMS: usize = 8;
+const MAX_SPARE_STREAMS: usize = 8;
 
 /// What the driver says of arguments that are wrong, and of no room. After any other error it says the same of all that
 /// is done in the context.
 const ARGUMENTS: [DriverError; 2] = [DriverError(1), DriverError(2)];
 
-static CONTEXTS: Mutex<Vec<(DeviceNumber, Arc<NicContext>)>> = Mutex::new(Rank::GpuContexts, Vec::new());
+static NIC_CONTEXTS: Mutex<Vec<(DeviceNumber, Arc<NicContext>)>> = Mutex::new(Rank::GpuContexts, Vec::new());
 
 /// A context of the NIC's own and streams in it. It ends when nothing uses it any more.
 #[derive(Debug)]
 pub(super) struct NicContext {
     context: usize,
-    streams: [AtomicUsize; STREAMS],
+    streams: [AtomicUsize; MAX_SPARE_STREAMS],
     is_broken: AtomicBool,
 }
 
 /// The NIC's context on a GPU. It is made when memory of that GPU is registered for the first time, which takes a while,
 /// and again after it broke.
 pub(super) fn on(driver: &Driver, device: DeviceNumber) -> Result<Arc<NicContext>, DriverError> {
-    let mut contexts = CONTEXTS.lock();
+    let mut contexts = NIC_CONTEXTS.lock();
     if let Some((_, context)) = contexts.iter().find(|(number, one)| *number == device && !one.is_broken()) {
         return Ok(Arc::clone(context));
     }
     let context = driver.make_context(device.0.into())? as usize;
-    let streams = [const { AtomicUsize::new(0) }; STREAMS];
+    let streams = [const { AtomicUsize::new(0) }; MAX_SPARE_STREAMS];
     let made = Arc::new(NicContext { context, streams, is_broken: AtomicBool::new(false) });
     // Streams are made now: while a kernel of the program waits for the NIC, a call that needs the whole GPU would wait
     // for the kernel.

@@ -15,25 +15,25 @@ use latch::PerProcess;
 use super::driver::DriverError;
 
 /// The driver's number for a call that took too long.
-const TIMEOUT: DriverError = DriverError(909);
+const TIMEOUT_ERROR: DriverError = DriverError(909);
 
 /// As many calls may be under way at once.
-const LANES: usize = 8;
+const MAX_CALLS_UNDER_WAY: usize = 8;
 
 /// For so long a thread looks for the next call before it sleeps, and a caller for its answer.
-const SPIN: Duration = Duration::from_micros(50);
+const SPIN_TIME: Duration = Duration::from_micros(50);
 
 /// How long a call may take before the work that needs it fails, in nanoseconds: longer than kernels run that do not
 /// wait for the NIC. While an earlier call is stuck, others get a part of it.
-static PATIENCE: AtomicU64 = AtomicU64::new(30_000_000_000);
+static CALL_TIMEOUT_NANOS: AtomicU64 = AtomicU64::new(30_000_000_000);
 const PART_WHILE_STUCK: u32 = 10;
 
 /// How many calls took too long and have not come back.
-static STUCK: AtomicU32 = AtomicU32::new(0);
+static STUCK_CALLS: AtomicU32 = AtomicU32::new(0);
 
 /// Sets how long the driver may take for a copy before the work that needs it fails; 30 s otherwise.
 pub fn set_gpu_patience(patience: Duration) {
-    PATIENCE.store(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    CALL_TIMEOUT_NANOS.store(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
 }
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -47,10 +47,10 @@ struct Lane {
     asleep: AtomicU32,
 }
 
-static ALL: PerProcess<[Lane; LANES]> = PerProcess::new();
+static ALL: PerProcess<[Lane; MAX_CALLS_UNDER_WAY]> = PerProcess::new();
 
 /// What came of a call: 1 in the word when it is there.
-struct Answer<R> {
+struct CallAnswer<R> {
     word: AtomicU32,
     abandoned: AtomicBool,
     value: Mutex<Option<Result<R, DriverError>>>,
@@ -63,14 +63,14 @@ pub(super) struct Caller<'a>(&'a AtomicBool);
 impl Caller<'_> {
     /// An error if it does not: then nothing more is to be done for it.
     pub fn waits(&self) -> Result<(), DriverError> {
-        if self.0.load(Ordering::Acquire) { Err(TIMEOUT) } else { Ok(()) }
+        if self.0.load(Ordering::Acquire) { Err(TIMEOUT_ERROR) } else { Ok(()) }
     }
 }
 
 /// A call of the driver that is under way. What becomes of it is asked for once.
 #[must_use]
 pub(super) struct Started<R> {
-    answer: Arc<Answer<R>>,
+    answer: Arc<CallAnswer<R>>,
     begun: Instant,
     patience: Duration,
 }
@@ -87,20 +87,20 @@ pub(super) fn start<R: Send + 'static>(
     call: impl FnOnce(&Caller<'_>) -> Result<R, DriverError> + Send + 'static,
 ) -> Result<Started<R>, DriverError> {
     let begun = Instant::now();
-    let mut patience = Duration::from_nanos(PATIENCE.load(Ordering::Relaxed));
-    if STUCK.load(Ordering::Relaxed) > 0 {
+    let mut patience = Duration::from_nanos(CALL_TIMEOUT_NANOS.load(Ordering::Relaxed));
+    if STUCK_CALLS.load(Ordering::Relaxed) > 0 {
         patience /= PART_WHILE_STUCK;
     }
     let lane = claim(begun, patience)?;
     let (word, abandoned, value) = (AtomicU32::new(0), AtomicBool::new(false), Mutex::new(None));
-    let answer = Arc::new(Answer { word, abandoned, value });
+    let answer = Arc::new(CallAnswer { word, abandoned, value });
     let told = Arc::clone(&answer);
     let job: Job = Box::new(move || {
         let result = call(&Caller(&told.abandoned));
         *told.value.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
         lane.taken.store(false, Ordering::Release);
         if told.abandoned.swap(true, Ordering::AcqRel) {
-            STUCK.fetch_sub(1, Ordering::Relaxed);
+            STUCK_CALLS.fetch_sub(1, Ordering::Relaxed);
         }
         told.word.store(1, Ordering::SeqCst);
         wake(&told.word);
@@ -115,17 +115,17 @@ impl<R> Started<R> {
         let Started { answer, begun, patience } = self;
         while answer.word.load(Ordering::SeqCst) == 0 {
             let waited = begun.elapsed();
-            if waited < SPIN {
+            if waited < SPIN_TIME {
                 std::hint::spin_loop();
             } else if waited < patience {
                 wait(&answer.word, 0, Some(patience - waited));
             } else if !answer.abandoned.swap(true, Ordering::AcqRel) {
-                STUCK.fetch_add(1, Ordering::Relaxed);
-                return Err(TIMEOUT);
+                STUCK_CALLS.fetch_add(1, Ordering::Relaxed);
+                return Err(TIMEOUT_ERROR);
             }
         }
         let mut value = answer.value.lock().unwrap_or_else(PoisonError::into_inner);
-        value.take().unwrap_or(Err(TIMEOUT))
+        value.take().unwrap_or(Err(TIMEOUT_ERROR))
     }
 }
 
@@ -148,7 +148,7 @@ fn claim(begun: Instant, patience: Duration) -> Result<&'static Lane, DriverErro
             return Ok(lane);
         }
         if begun.elapsed() >= patience {
-            return Err(TIMEOUT);
+            return Err(TIMEOUT_ERROR);
         }
         std::thread::yield_now();
     }
@@ -195,7 +195,7 @@ impl Lane {
                 let job = unsafe { Box::from_raw(job) };
                 job();
                 idle = Instant::now();
-            } else if idle.elapsed() < SPIN {
+            } else if idle.elapsed() < SPIN_TIME {
                 std::hint::spin_loop();
             } else {
                 self.asleep.store(1, Ordering::SeqCst);

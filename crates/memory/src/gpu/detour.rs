@@ -8,35 +8,35 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// For how long: a try that fails costs a twentieth of it.
-const WHILE: Duration = Duration::from_millis(100);
+const DETOUR_TIME: Duration = Duration::from_millis(100);
 
 /// A turn lasts about 2 ms; a copy that waits for none takes a tenth of that, and as long as its bytes need.
-const WAITED: Duration = Duration::from_millis(1);
+const MIN_WAITED_TIME: Duration = Duration::from_millis(1);
 const BYTES_PER_MICROSECOND: u64 = 100_000;
 
-static BEGAN: OnceLock<Instant> = OnceLock::new();
+static CLOCK_START: OnceLock<Instant> = OnceLock::new();
 
 /// Nanoseconds since then until which copies make the detour.
-static UNTIL: AtomicU64 = AtomicU64::new(0);
+static DETOUR_END_NANOS: AtomicU64 = AtomicU64::new(0);
 
 /// Whether the last copy inside the GPU waited for a turn.
 static LAST_WAITED: AtomicBool = AtomicBool::new(false);
 
 fn nanoseconds() -> u64 {
-    BEGAN.get_or_init(Instant::now).elapsed().as_nanos() as u64
+    CLOCK_START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
 
 /// Whether the next copy goes by way of the host.
 pub(super) fn is_quicker() -> bool {
-    let until = UNTIL.load(Ordering::Relaxed);
+    let until = DETOUR_END_NANOS.load(Ordering::Relaxed);
     until != 0 && nanoseconds() < until
 }
 
 /// A copy inside the GPU took so long.
 pub(super) fn note(length: usize, taken: Duration) {
-    let waited = taken > WAITED + Duration::from_micros(length as u64 / BYTES_PER_MICROSECOND);
+    let waited = taken > MIN_WAITED_TIME + Duration::from_micros(length as u64 / BYTES_PER_MICROSECOND);
     // One alone may have waited for a busy machine.
     if LAST_WAITED.swap(waited, Ordering::Relaxed) && waited {
-        UNTIL.store(nanoseconds() + WHILE.as_nanos() as u64, Ordering::Relaxed);
+        DETOUR_END_NANOS.store(nanoseconds() + DETOUR_TIME.as_nanos() as u64, Ordering::Relaxed);
     }
 }

@@ -27,7 +27,7 @@ pub(super) struct Handle(pub [u8; 64]);
 /// A stream that does not wait for the program's own work, nor the program's for it.
 const NON_BLOCKING: c_uint = 1;
 /// Memory that is registered for all contexts.
-const PORTABLE: c_uint = 1;
+const REGISTER_PORTABLE: c_uint = 1;
 /// Access between GPUs is enabled when it is needed.
 const LAZY_PEER_ACCESS: c_uint = 1;
 
@@ -124,7 +124,7 @@ impl Rows {
 /// A location that is a device; the right to read; the kind of handle that is a descriptor.
 const LOCATION_DEVICE: c_int = 1;
 const ACCESS_READ_WRITE: c_int = 3;
-const DESCRIPTOR: c_int = 1;
+const HANDLE_DESCRIPTOR: c_int = 1;
 
 entry_points! {
     retain = "cuMemRetainAllocationHandle" (*mut u64, *mut c_void);
@@ -178,12 +178,12 @@ pub(super) struct Allocation {
 }
 
 /// The driver, once it was found. It stays loaded: the handle is never closed.
-static FOUND: AtomicPtr<Driver> = AtomicPtr::new(null_mut());
+static FOUND_DRIVER: AtomicPtr<Driver> = AtomicPtr::new(null_mut());
 
 /// The driver, if it was needed before: costs a load.
 pub(super) fn known() -> Option<&'static Driver> {
     // SAFETY: null, or what `driver` leaked.
-    unsafe { FOUND.load(Ordering::Acquire).as_ref() }
+    unsafe { FOUND_DRIVER.load(Ordering::Acquire).as_ref() }
 }
 
 /// The driver, if the program has loaded it.
@@ -203,7 +203,7 @@ pub(super) fn driver() -> Option<&'static Driver> {
     // SAFETY: the driver's functions, as its interface has them.
     let calls = unsafe { Calls::of(library) };
     let made = Box::into_raw(Box::new(Driver { calls }));
-    if FOUND.compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Acquire).is_err() {
+    if FOUND_DRIVER.compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Acquire).is_err() {
         // Another thread was first.
         // SAFETY: made above, and not shared.
         drop(unsafe { Box::from_raw(made) });
@@ -342,7 +342,7 @@ impl Driver {
 
     /// Lets GPUs reach memory of the processor by themselves, which makes copies faster. Its pages are pinned.
     pub fn register_host(&self, first: *mut u8, length: usize) -> Result<(), DriverError> {
-        call!(self.register_host(first.cast(), length, PORTABLE))
+        call!(self.register_host(first.cast(), length, REGISTER_PORTABLE))
     }
 
     /// The opposite.
@@ -369,7 +369,7 @@ impl Driver {
     pub fn export_descriptor(&self, address: u64) -> Result<OwnedFd, DriverError> {
         let (mut handle, mut descriptor): (u64, c_int) = (0, -1);
         call!(self.retain(&raw mut handle, std::ptr::without_provenance_mut(address as usize)))?;
-        let exported = call!(self.export_descriptor((&raw mut descriptor).cast(), handle, DESCRIPTOR, 0));
+        let exported = call!(self.export_descriptor((&raw mut descriptor).cast(), handle, HANDLE_DESCRIPTOR, 0));
         let _ = call!(self.release(handle));
         exported?;
         if descriptor < 0 {
@@ -385,7 +385,7 @@ impl Driver {
         call!(self.current_device(&raw mut device))?;
         // The interface has a number where a pointer is.
         let number = std::ptr::without_provenance_mut(descriptor.as_raw_fd() as usize);
-        call!(self.import_descriptor(&raw mut handle, number, DESCRIPTOR))?;
+        call!(self.import_descriptor(&raw mut handle, number, HANDLE_DESCRIPTOR))?;
         let mapped = call!(self.reserve(&raw mut address, length, 0, 0, 0)).and_then(|()| {
             call!(self.map(address, length, 0, handle, 0)).inspect_err(|_| {
                 let _ = call!(self.free_range(address, length));

@@ -26,28 +26,28 @@ use crate::slot::DeviceNumber;
 use crate::slot::within;
 
 /// The length of a reference.
-pub const REFERENCE: usize = 96;
+pub const REFERENCE_BYTES: usize = 96;
 
 /// The most bytes one reference names.
 pub const LONGEST_REFERENCE: u32 = 64 << 20;
 
 /// In the word that has the process: the allocation was passed.
-const PASSED: u64 = 1 << 32;
+const PASSED_BIT: u64 = 1 << 32;
 
 /// The driver's number for what makes no sense.
-const INVALID: DriverError = DriverError(1);
+const INVALID_ERROR: DriverError = DriverError(1);
 
 /// How many allocations of other processes are kept open, and how many handles of our own.
-const KEPT: usize = 64;
+const MAX_KEPT_ALLOCATIONS: usize = 64;
 
 /// The GPU for which other processes' memory is opened, and the context of the program in which: those of the region
 /// registered last. The driver opens a handle in one context of a process and in no other, so where the program opens it
 /// too it must be the program's.
-static DEVICE: AtomicU32 = AtomicU32::new(u32::MAX);
-static CONTEXT: AtomicUsize = AtomicUsize::new(0);
+static IMPORT_DEVICE: AtomicU32 = AtomicU32::new(u32::MAX);
+static IMPORT_CONTEXT: AtomicUsize = AtomicUsize::new(0);
 
-static EXPORTS: Mutex<Vec<(u64, u64, Option<Named>)>> = Mutex::new(Rank::GpuExports, Vec::new());
-static IMPORTS: Mutex<Vec<Arc<Import>>> = Mutex::new(Rank::GpuImports, Vec::new());
+static EXPORTED_HANDLES: Mutex<Vec<(u64, u64, Option<Named>)>> = Mutex::new(Rank::GpuExports, Vec::new());
+static IMPORTED_MEMORY: Mutex<Vec<Arc<Import>>> = Mutex::new(Rank::GpuImports, Vec::new());
 
 /// How an allocation is named.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,7 +62,7 @@ enum Named {
 #[derive(Clone, Copy, Debug)]
 pub struct Reference {
     /// What is written into a train.
-    pub bytes: [u8; REFERENCE],
+    pub bytes: [u8; REFERENCE_BYTES],
     /// The number of the allocation if it must be passed before, by [`descriptor_of`].
     pub to_pass: Option<u64>,
     start: u64,
@@ -88,7 +88,7 @@ impl Drop for Import {
     fn drop(&mut self) {
         if let Some(driver) = driver::known() {
             let (context, address, length) = (self.context, self.address, self.length);
-            let is_passed = self.process >= PASSED;
+            let is_passed = self.process >= PASSED_BIT;
             copier::run_later(move || {
                 // A context that was destroyed has closed it.
                 let _ = match is_passed {
@@ -123,9 +123,9 @@ impl Source {
 
     /// The driver, if the memory is still open. It is asked: a context of the program that was destroyed has closed it.
     pub(super) fn opened_by(&self) -> Result<&'static Driver, DriverError> {
-        let driver = driver::known().ok_or(INVALID)?;
-        let opened = driver.allocation(self.import.address).ok_or(INVALID)?;
-        if opened.id == self.import.number { Ok(driver) } else { Err(INVALID) }
+        let driver = driver::known().ok_or(INVALID_ERROR)?;
+        let opened = driver.allocation(self.import.address).ok_or(INVALID_ERROR)?;
+        if opened.id == self.import.number { Ok(driver) } else { Err(INVALID_ERROR) }
     }
 
     pub(super) fn device(&self) -> DeviceNumber {
@@ -135,15 +135,15 @@ impl Source {
 
 /// A region of a GPU was registered, for which references may be opened from now on.
 pub(super) fn note(device: DeviceNumber, context: usize) {
-    CONTEXT.store(context, Ordering::Relaxed);
-    DEVICE.store(device.0.into(), Ordering::Relaxed);
+    IMPORT_CONTEXT.store(context, Ordering::Relaxed);
+    IMPORT_DEVICE.store(device.0.into(), Ordering::Relaxed);
 }
 
 /// No region is left.
 pub(super) fn forget() {
-    let closed = std::mem::take(&mut *IMPORTS.lock());
+    let closed = std::mem::take(&mut *IMPORTED_MEMORY.lock());
     drop(closed);
-    EXPORTS.lock().clear();
+    EXPORTED_HANDLES.lock().clear();
 }
 
 /// What names bytes of a GPU in other processes, if the driver lets them be named.
@@ -155,11 +155,11 @@ pub(crate) fn refer(address: u64, length: u64, device: DeviceNumber) -> Option<R
     let (handle, to_pass) = match named {
         Named::Handle(handle) => (handle, None),
         Named::Passed(handle) => {
-            process |= PASSED;
+            process |= PASSED_BIT;
             (handle, Some(allocation.id))
         }
     };
-    let mut bytes = [0; REFERENCE];
+    let mut bytes = [0; REFERENCE_BYTES];
     bytes[..64].copy_from_slice(&handle.0);
     for (place, word) in bytes[64..].chunks_exact_mut(8).zip([allocation.id, process, offset, length]) {
         place.copy_from_slice(&word.to_ne_bytes());
@@ -177,7 +177,7 @@ pub(crate) fn can_refer(address: u64, device: DeviceNumber) -> bool {
 /// # Errors
 /// The driver's.
 pub fn descriptor_of(reference: &Reference) -> Result<OwnedFd, DriverError> {
-    let (driver, start) = (driver::known().ok_or(INVALID)?, reference.start);
+    let (driver, start) = (driver::known().ok_or(INVALID_ERROR)?, reference.start);
     copier::run(move |_| driver.export_descriptor(start))
 }
 
@@ -190,7 +190,7 @@ fn allocation(address: u64) -> Option<Allocation> {
 /// How an allocation is named. The driver is asked once.
 fn named(allocation: &Allocation, device: DeviceNumber) -> Option<Named> {
     let (driver, start, id) = (driver::known()?, allocation.start, allocation.id);
-    let mut exports = EXPORTS.lock();
+    let mut exports = EXPORTED_HANDLES.lock();
     if let Some((_, _, named)) = exports.iter().find(|(at, number, _)| (*at, *number) == (start, id)) {
         return *named;
     }
@@ -206,7 +206,7 @@ fn named(allocation: &Allocation, device: DeviceNumber) -> Option<Named> {
         exports.then_some(Named::Passed(handle))
     };
     exports.retain(|(at, ..)| *at != start);
-    if exports.len() == KEPT {
+    if exports.len() == MAX_KEPT_ALLOCATIONS {
         exports.remove(0);
     }
     exports.push((start, id, named));
@@ -220,7 +220,10 @@ fn named(allocation: &Allocation, device: DeviceNumber) -> Option<Named> {
 ///
 /// # Errors
 /// The driver's: of a GPU that this process does not use, or a handle that is none.
-pub fn open(reference: &[u8; REFERENCE], take: impl FnOnce(u64) -> Option<OwnedFd>) -> Result<Source, DriverError> {
+pub fn open(
+    reference: &[u8; REFERENCE_BYTES],
+    take: impl FnOnce(u64) -> Option<OwnedFd>,
+) -> Result<Source, DriverError> {
     let word = |at: usize| {
         reference.get(at..at + 8).and_then(|bytes| bytes.first_chunk()).map_or(0, |bytes| u64::from_ne_bytes(*bytes))
     };
@@ -229,7 +232,7 @@ pub fn open(reference: &[u8; REFERENCE], take: impl FnOnce(u64) -> Option<OwnedF
     let (id, process, offset, length) = (word(64), word(72), word(80), word(88));
     let import = import(handle, id, process, take)?;
     if length > u64::from(LONGEST_REFERENCE) || within(0, import.length, offset, length).is_none() {
-        return Err(INVALID);
+        return Err(INVALID_ERROR);
     }
     Ok(Source { import, offset, length })
 }
@@ -241,7 +244,7 @@ fn import(
     take: impl FnOnce(u64) -> Option<OwnedFd>,
 ) -> Result<Arc<Import>, DriverError> {
     const NO_CONTEXT: DriverError = DriverError(201);
-    let mut imports = IMPORTS.lock();
+    let mut imports = IMPORTED_MEMORY.lock();
     let wanted = |import: &Arc<Import>| import.handle == handle && import.id == id && import.process == process;
     if let Some(at) = imports.iter().position(wanted) {
         // The one used longest ago is the first.
@@ -250,31 +253,31 @@ fn import(
         return Ok(import);
     }
     // What lay there before is gone in its process. A process that has ended needs nothing here.
-    imports.retain(|import| import.handle != handle && is_there(import.process % PASSED));
-    if imports.len() == KEPT {
+    imports.retain(|import| import.handle != handle && is_there(import.process % PASSED_BIT));
+    if imports.len() == MAX_KEPT_ALLOCATIONS {
         imports.remove(0);
     }
     let driver = driver::known().ok_or(NO_CONTEXT)?;
-    let device = u16::try_from(DEVICE.load(Ordering::Relaxed)).map(DeviceNumber).map_err(|_| NO_CONTEXT)?;
-    let (context, address, length, number) = if process < PASSED {
+    let device = u16::try_from(IMPORT_DEVICE.load(Ordering::Relaxed)).map(DeviceNumber).map_err(|_| NO_CONTEXT)?;
+    let (context, address, length, number) = if process < PASSED_BIT {
         copier::run(move |_| {
-            let context = match CONTEXT.load(Ordering::Relaxed) {
+            let context = match IMPORT_CONTEXT.load(Ordering::Relaxed) {
                 0 => driver.primary_context(device.0.into())?,
                 context => context as Context,
             };
             let address = driver.within(context, || driver.import(handle))?;
-            let opened = driver.allocation(address).ok_or(INVALID)?;
+            let opened = driver.allocation(address).ok_or(INVALID_ERROR)?;
             Ok((context as usize, address, opened.length, opened.id))
         })?
     } else {
-        let descriptor = take(id).ok_or(INVALID)?;
+        let descriptor = take(id).ok_or(INVALID_ERROR)?;
         let length = handle.0.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
         // The driver maps no more than there is.
-        let mapped = usize::try_from(length).map_err(|_| INVALID)?;
+        let mapped = usize::try_from(length).map_err(|_| INVALID_ERROR)?;
         copier::run(move |_| {
             let context = contexts::on(driver, device)?;
             let address = context.within(driver, || driver.import_descriptor(&descriptor, mapped))?;
-            Ok((0, address, length, driver.allocation(address).ok_or(INVALID)?.id))
+            Ok((0, address, length, driver.allocation(address).ok_or(INVALID_ERROR)?.id))
         })?
     };
     let import = Arc::new(Import { handle, id, process, device, context, address, length, number });

@@ -22,7 +22,7 @@ pub(crate) mod sync {
         rank
     }
     /// At once to sleep: the model is about the sleeping.
-    pub(crate) const SPINS: u32 = 0;
+    pub(crate) const SPINS_BEFORE_SLEEP: u32 = 0;
 }
 
 use gate::{Bell, Gate, Shut};

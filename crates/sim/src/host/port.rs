@@ -8,7 +8,7 @@ use trace::Event;
 use transport::congestion::{Window, WindowConfig};
 use transport::{
     Access, Atomic, Bind, Port, ProtectionDomain, Range, ReceiveWork, Refusal, SharedReceiveQueue, SrqEvent, Subject,
-    Taken, Toward,
+    TakenReceive, Toward,
 };
 use wire::{Feth, Gid, Key, Qpn, Srqn};
 
@@ -174,16 +174,16 @@ impl Port for World {
         }
     }
 
-    fn take_receive(&mut self, qpn: Qpn, srq: Srqn, into: &mut ReceiveWork) -> Taken {
+    fn take_receive(&mut self, qpn: Qpn, srq: Srqn, into: &mut ReceiveWork) -> TakenReceive {
         if !self.may_use(qpn, srq) {
-            return Taken::Unknown;
+            return TakenReceive::Unknown;
         }
-        let Some(shared) = self.srqs.get_mut(&srq) else { return Taken::Unknown };
+        let Some(shared) = self.srqs.get_mut(&srq) else { return TakenReceive::Unknown };
         let taken = shared.queue.take(into);
         while let Some(event) = shared.queue.poll_event() {
             self.srq_events.push((srq, event));
         }
-        if taken { Taken::Taken } else { Taken::Empty }
+        if taken { TakenReceive::Taken } else { TakenReceive::Empty }
     }
 
     fn shared_domain(&mut self, qpn: Qpn, srq: Srqn) -> Option<ProtectionDomain> {

@@ -1,7 +1,7 @@
 //! Memory windows: keys that open part of a region, with fewer rights, and are cheap to move (IBA 10.6.7). Type 1
 //! windows belong to a protection domain, type 2 windows to the queue pair that bound them.
 
-use super::{Entry, Memory, index_of, within};
+use super::{Memory, MemoryEntry, index_of, within};
 use transport::{Access, Bind, ProtectionDomain, Range, Refusal, Subject};
 use wire::access::RefusalCause;
 use wire::{Key, Qpn};
@@ -95,14 +95,14 @@ impl Memory {
         self.next_index += 1;
         let key = Key::new(index << 8);
         let window = Window { pd: spec.pd, kind: spec.kind, key, invalidated: false, bound: None };
-        self.entries.insert(index, Entry::Window(window));
+        self.entries.insert(index, MemoryEntry::Window(window));
         key
     }
 
     pub(crate) fn bind(&mut self, subject: Subject, bind: &Bind) -> Result<(), Refusal> {
         let range = Range { key: bind.window, address: bind.address, length: bind.length };
         let refuse = |cause| Refusal { range, access: bind.access, cause };
-        let Some(Entry::Window(window)) = self.entries.get(&index_of(bind.window)) else {
+        let Some(MemoryEntry::Window(window)) = self.entries.get(&index_of(bind.window)) else {
             return Err(refuse(RefusalCause::UnknownKey));
         };
         if window.key != bind.window {
@@ -125,7 +125,7 @@ impl Memory {
         if bind.length > 0 {
             self.count_windows(bind.region, 1);
         }
-        if let Some(Entry::Window(window)) = self.entries.get_mut(&index_of(bind.window)) {
+        if let Some(MemoryEntry::Window(window)) = self.entries.get_mut(&index_of(bind.window)) {
             let Bind { region, address, length, access, .. } = *bind;
             window.key = bind.bound_key();
             window.invalidated = false;
@@ -136,7 +136,7 @@ impl Memory {
 
     /// Whether the region lets itself be bound so (IBA C10-73 to C10-75).
     fn check_behind(&self, subject: Subject, bind: &Bind) -> Result<(), RefusalCause> {
-        let Some(Entry::Region(behind)) = self.entries.get(&index_of(bind.region)) else {
+        let Some(MemoryEntry::Region(behind)) = self.entries.get(&index_of(bind.region)) else {
             return Err(RefusalCause::UnknownKey);
         };
         if behind.region.key != bind.region {
@@ -157,7 +157,7 @@ impl Memory {
     }
 
     fn count_windows(&mut self, region: Key, change: i32) {
-        if let Some(Entry::Region(behind)) = self.entries.get_mut(&index_of(region)) {
+        if let Some(MemoryEntry::Region(behind)) = self.entries.get_mut(&index_of(region)) {
             behind.windows = behind.windows.saturating_add_signed(change);
         }
     }
@@ -167,7 +167,7 @@ impl Memory {
         let refuse = |cause| Refusal { range, access: Access::empty(), cause };
         let entry = self.entries.get_mut(&index_of(key)).ok_or(refuse(RefusalCause::UnknownKey))?;
         match entry {
-            Entry::Region(behind) => {
+            MemoryEntry::Region(behind) => {
                 if behind.region.key != key {
                     return Err(refuse(RefusalCause::UnknownKey));
                 }
@@ -180,7 +180,7 @@ impl Memory {
                 }
                 behind.invalidated = true;
             }
-            Entry::Window(window) => {
+            MemoryEntry::Window(window) => {
                 if window.key != key {
                     return Err(refuse(RefusalCause::UnknownKey));
                 }
@@ -208,7 +208,7 @@ impl Memory {
     /// Frees a window. False if the key is no window's.
     pub(crate) fn free_window(&mut self, key: Key) -> bool {
         let index = index_of(key);
-        let Some(Entry::Window(window)) = self.entries.get(&index) else { return false };
+        let Some(MemoryEntry::Window(window)) = self.entries.get(&index) else { return false };
         if window.key != key {
             return false;
         }

@@ -83,6 +83,7 @@ fn every_failure_comes_back() {
         Failure::OverMtu { length: 2, mtu: 1 },
         Failure::AtomicTooShort { length: 4 },
         Failure::BadAnswer { what: "why", psn },
+        Failure::NotCarried { transport: "UD" },
         Failure::Unsuitable { what: "why" },
         Failure::PeerFault { what: "why", psn },
         Failure::Flushed,

@@ -16,7 +16,7 @@ fn at(micros: u64) -> Time {
 /// A window of `packets` full packets that has stopped growing fast, with room to grow to a stock buffer.
 fn window(packets: u64) -> Window {
     let mut window = Window::new(WindowConfig { initial: packets * FULL_PACKET, ..WindowConfig::default() });
-    window.threshold = 0;
+    window.ssthresh = 0;
     window
 }
 
@@ -56,7 +56,7 @@ fn a_run_is_charged_for_what_its_packets_cost() {
 fn with_nothing_in_flight_one_packet_always_goes() {
     let config = WindowConfig { limit: 100, initial: 100, minimum: 1000, ..WindowConfig::default() };
     let mut window = Window::new(config);
-    assert_eq!(window.size(), 100);
+    assert_eq!(window.cwnd(), 100);
     assert_eq!(ask(&mut window, A, 5), 1);
     assert_eq!(window.in_flight(), FULL_PACKET);
     assert_eq!(ask(&mut window, B, 1), 0);
@@ -76,28 +76,28 @@ fn an_unlimited_window_never_refuses_and_counts_nothing() {
         window.lost(at(2));
         window.timed_out(at(3));
     }
-    assert_eq!((window.size(), window.in_flight(), window.next_waiter()), (u64::MAX, 0, None));
+    assert_eq!((window.cwnd(), window.in_flight(), window.next_waiter()), (u64::MAX, 0, None));
     assert!(window.is_unlimited() && !window.has_waiters());
 }
 
 #[test]
 fn it_doubles_each_round_trip_to_the_threshold_then_adds_a_packet() {
     let mut window = Window::new(WindowConfig { initial: 2 * FULL_PACKET, ..WindowConfig::default() });
-    window.threshold = 8 * FULL_PACKET;
+    window.ssthresh = 8 * FULL_PACKET;
     let mut sizes = Vec::new();
     for trip in 0..6 {
         let sent = ask(&mut window, A, 1000);
         for _ in 0..sent {
             window.acknowledged(at(trip * 100), FULL_PACKET, Some(100_000));
         }
-        sizes.push(window.size() / FULL_PACKET);
+        sizes.push(window.cwnd() / FULL_PACKET);
     }
     assert_eq!(sizes, [4, 8, 9, 10, 11, 12]);
     for trip in 6..100 {
         let sent = ask(&mut window, A, 1000);
         window.acknowledged(at(trip * 100), u64::from(sent) * FULL_PACKET, Some(100_000));
     }
-    assert_eq!(window.size(), STOCK_BUFFER, "and stops at the buffer");
+    assert_eq!(window.cwnd(), STOCK_BUFFER, "and stops at the buffer");
 }
 
 #[test]
@@ -107,10 +107,10 @@ fn it_does_not_grow_while_it_is_not_used() {
         assert_eq!(ask(&mut window, A, 4), 4);
         window.acknowledged(at(trip * 100), 4 * FULL_PACKET, Some(100_000));
     }
-    assert_eq!(window.size(), 10 * FULL_PACKET);
+    assert_eq!(window.cwnd(), 10 * FULL_PACKET);
     assert_eq!(ask(&mut window, A, 5), 5);
     window.acknowledged(at(0), 5 * FULL_PACKET, None);
-    assert_eq!(window.size(), 15 * FULL_PACKET);
+    assert_eq!(window.cwnd(), 15 * FULL_PACKET);
 }
 
 #[test]
@@ -120,13 +120,13 @@ fn losses_of_one_round_trip_cut_once() {
     window.lost(at(1000));
     window.lost(at(1000));
     window.lost(at(1099));
-    assert_eq!(window.size(), 14 * FULL_PACKET);
+    assert_eq!(window.cwnd(), 14 * FULL_PACKET);
     window.lost(at(1100));
-    assert_eq!(window.size(), 14 * FULL_PACKET / 10 * 7);
+    assert_eq!(window.cwnd(), 14 * FULL_PACKET / 10 * 7);
     for trip in 12..100 {
         window.lost(at(trip * 100));
     }
-    assert_eq!(window.size(), 2 * FULL_PACKET, "never below its minimum");
+    assert_eq!(window.cwnd(), 2 * FULL_PACKET, "never below its minimum");
 }
 
 #[test]
@@ -135,12 +135,12 @@ fn a_timeout_starts_over_towards_half_however_many_queue_pairs_report_it() {
     for n in 0..100 {
         window.timed_out(at(n * 1000));
     }
-    assert_eq!((window.size(), window.threshold), (2 * FULL_PACKET, 10 * FULL_PACKET));
+    assert_eq!((window.cwnd(), window.ssthresh), (2 * FULL_PACKET, 10 * FULL_PACKET));
     let sent = ask(&mut window, A, 100);
     window.acknowledged(at(200_000), u64::from(sent) * FULL_PACKET, None);
-    assert_eq!(window.size(), 4 * FULL_PACKET);
+    assert_eq!(window.cwnd(), 4 * FULL_PACKET);
     window.timed_out(at(300_000));
-    assert_eq!((window.size(), window.threshold), (2 * FULL_PACKET, 2 * FULL_PACKET), "a second one says more");
+    assert_eq!((window.cwnd(), window.ssthresh), (2 * FULL_PACKET, 2 * FULL_PACKET), "a second one says more");
 }
 
 #[test]
@@ -151,21 +151,21 @@ fn a_long_round_trip_shrinks_to_a_quarter_of_the_buffer_and_no_further() {
     for trip in 1..100 {
         window.acknowledged(at(trip * 2000), 0, Some(1_200_000));
     }
-    assert_eq!(window.size(), 25 * FULL_PACKET);
+    assert_eq!(window.cwnd(), 25 * FULL_PACKET);
     let mut sizes = vec![];
     for trip in 100..200 {
         window.acknowledged(at(trip * 2000), 0, Some(1_300_000));
-        sizes.push(window.size());
+        sizes.push(window.cwnd());
     }
-    assert_eq!(window.size(), STOCK_BUFFER / 4);
+    assert_eq!(window.cwnd(), STOCK_BUFFER / 4);
     assert!(sizes.is_sorted_by(|earlier, later| earlier >= later && *later >= earlier - earlier / 8));
     window.lost(at(900_000));
-    let after_loss = window.size();
+    let after_loss = window.cwnd();
     for trip in 500..600 {
         let sent = ask(&mut window, A, 100);
         window.acknowledged(at(trip * 2000), u64::from(sent) * FULL_PACKET, Some(1_300_000));
     }
-    assert!(window.size() > after_loss, "below that it recovers from loss in spite of the delay");
+    assert!(window.cwnd() > after_loss, "below that it recovers from loss in spite of the delay");
 }
 
 #[test]
@@ -324,7 +324,7 @@ fn acknowledgements_are_asked_for_by_a_quarter_of_a_wide_window_and_before_the_r
     assert!(!window.should_ask(MTU, 10));
     assert_eq!(ask(&mut window, B, 100), 69);
     window.release(100 * FULL_PACKET);
-    assert!(window.should_ask(MTU, 1), "somebody waits");
+    assert!(window.should_ask(MTU, 1), "a queue pair waits");
     assert!(Window::unlimited().should_ask(MTU, 1) && wide(59).should_ask(MTU, 1));
     // In a very wide one what is left while the answer comes is enough, though it is not three quarters.
     let most = ((400 * FULL_PACKET - (2 << 20)) / FULL_PACKET) as u32;
@@ -356,13 +356,13 @@ fn after_a_full_buffer_it_comes_back_slowly_and_after_bad_luck_as_ever() {
     for (queued, expected) in [(0, 20), (60_000, 17)] {
         let mut window = window(20);
         let now = cycle(&mut window, at(0), 1, 100_000);
-        window.size = 20 * FULL_PACKET;
+        window.cwnd = 20 * FULL_PACKET;
         let now = cycle(&mut window, now, 8, 100_000 + queued);
-        window.size = 20 * FULL_PACKET;
+        window.cwnd = 20 * FULL_PACKET;
         window.lost(now);
-        assert_eq!(window.size(), 14 * FULL_PACKET);
+        assert_eq!(window.cwnd(), 14 * FULL_PACKET);
         cycle(&mut window, now, 6, 100_000 + queued);
-        assert_eq!(window.size() / FULL_PACKET, expected, "six round trips after a loss with {queued} ns of queue");
+        assert_eq!(window.cwnd() / FULL_PACKET, expected, "six round trips after a loss with {queued} ns of queue");
     }
 }
 
@@ -372,7 +372,7 @@ fn losses_in_quick_succession_are_not_luck() {
     let now = cycle(&mut window, at(0), 3, 100_000);
     window.lost(now);
     assert_eq!(window.ceiling, u64::MAX);
-    let size = window.size();
+    let size = window.cwnd();
     // Twelve packets, less than a buffer, and the next.
     window.acknowledged(now, 12 * FULL_PACKET, None);
     window.lost(now.plus_nanos(100_000));
@@ -387,7 +387,7 @@ fn a_ceiling_that_no_longer_holds_is_forgotten() {
     assert_eq!(window.ceiling / FULL_PACKET, 13);
     let mut now = now;
     let mut trips = 0;
-    while window.size() < STOCK_BUFFER {
+    while window.cwnd() < STOCK_BUFFER {
         now = cycle(&mut window, now, 1, 100_000);
         trips += 1;
         assert!(trips < 1000);
@@ -446,8 +446,8 @@ fn whatever_happens_the_accounts_balance_and_everyone_is_served() {
                 _ => {}
             }
             assert_eq!(window.in_flight(), flights.iter().sum::<u64>());
-            assert!(window.in_flight() <= limit && window.size() <= limit);
-            assert!(window.size() >= 2 * FULL_PACKET);
+            assert!(window.in_flight() <= limit && window.cwnd() <= limit);
+            assert!(window.cwnd() >= 2 * FULL_PACKET);
         }
         for cost in flights {
             window.release(cost);

@@ -11,7 +11,7 @@ use wire::{Gid, NakCode, Opcode, Operation, Srqn, Syndrome};
 impl QueuePair {
     /// What it has counted since it was made; a reset changes nothing.
     pub fn counters(&self) -> Counters {
-        Counters { traffic: self.traffic, incidents: self.incidents }
+        Counters { traffic: self.traffic, incidents: self.incidents, ..Counters::default() }
     }
 
     /// Its protection domain.

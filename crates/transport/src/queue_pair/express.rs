@@ -55,7 +55,7 @@ impl AtOnce {
         self.reth.is_some() && self.immediate.is_none()
     }
 
-    /// Writes its headers to `out`, which is as long as they are. Answers whether they were.
+    /// Writes its headers to `out`, which is as long as they are. Returns whether they were.
     #[inline]
     pub fn encode(&self, out: &mut [u8]) -> bool {
         let Some((bth, rest)) = out.split_at_mut_checked(Bth::LEN) else { return false };

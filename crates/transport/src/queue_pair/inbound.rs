@@ -119,6 +119,12 @@ impl QueuePair {
         ack_timeout_nanos(self.connection.attributes.timeout)
     }
 
+    /// The request whose answer is waited for, and how often requests were sent again: while both stay the same, it is the
+    /// same answer that is late.
+    pub fn awaited_answer(&self) -> (Psn, u64) {
+        (self.completer.una(), self.incidents.retries + self.incidents.rnr_naks_received)
+    }
+
     /// The peer has gone for good, as a link may know: what it has not acknowledged fails now, as it would when all
     /// retries were used up.
     pub fn peer_gone<P: Port>(&mut self, now: Time, port: &mut P) {
@@ -340,9 +346,9 @@ impl QueuePair {
         change: impl FnOnce(&mut Window),
     ) {
         let (before, after) = port.window(self.qpn(), toward, |window| {
-            let before = window.size();
+            let before = window.cwnd();
             change(window);
-            (before, window.size())
+            (before, window.cwnd())
         });
         if before != after {
             let packets = |size: u64| u32::try_from(size / FULL_PACKET).unwrap_or(u32::MAX);

@@ -10,7 +10,7 @@ use wire::{Headers, Opcode, Operation, Psn, Syndrome};
 
 /// What came of a question.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) enum Question {
+pub(super) enum QuestionOutcome {
     #[default]
     None,
     /// The peer was asked with this sequence number.
@@ -28,7 +28,7 @@ impl QueuePair {
             return None;
         }
         let psn = una.sub(1);
-        self.question = Question::Asked(psn);
+        self.question = QuestionOutcome::Asked(psn);
         let mut headers = Headers::new(Opcode::RcSendOnly, self.connection.attributes.dest_qpn, psn);
         headers.bth.pkey = self.connection.pkey;
         headers.bth.ack_req = true;
@@ -46,7 +46,7 @@ impl QueuePair {
 
     /// Whether the peer has answered since it was last asked.
     pub fn peer_answered(&self) -> bool {
-        self.question == Question::Answered
+        self.question == QuestionOutcome::Answered
     }
 
     /// An acknowledgement of the peer has arrived. It is the answer if it names the packet that the peer was asked
@@ -55,8 +55,8 @@ impl QueuePair {
         let headers = inbound.headers;
         let acknowledges = headers.bth.opcode.operation() == Operation::Acknowledge
             && headers.aeth.is_some_and(|aeth| matches!(aeth.syndrome, Syndrome::Ack { .. }));
-        if acknowledges && self.question == Question::Asked(headers.bth.psn) {
-            self.question = Question::Answered;
+        if acknowledges && self.question == QuestionOutcome::Asked(headers.bth.psn) {
+            self.question = QuestionOutcome::Answered;
         }
     }
 }

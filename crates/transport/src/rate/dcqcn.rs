@@ -50,7 +50,7 @@ impl Default for DcqcnConfig {
 }
 
 /// `alpha` counts in these parts of one.
-const ONE: u64 = 1 << 30;
+const ALPHA_ONE: u64 = 1 << 30;
 
 /// How long after the last notification a sender at line rate is as good as one that has never heard any.
 const FORGET_NANOS: u64 = 50_000_000;
@@ -81,7 +81,7 @@ impl Dcqcn {
             current: config.line_rate,
             target: config.line_rate,
             config,
-            alpha: ONE,
+            alpha: ALPHA_ONE,
             alpha_at: now,
             period_at: now,
             periods: 0,
@@ -95,9 +95,9 @@ impl Dcqcn {
     pub fn notified(&mut self, now: Time) {
         self.advance(now);
         self.target = self.current;
-        let cut = (u128::from(self.current) * u128::from(self.alpha) / u128::from(2 * ONE)) as u64;
+        let cut = (u128::from(self.current) * u128::from(self.alpha) / u128::from(2 * ALPHA_ONE)) as u64;
         self.current = (self.current - cut).max(self.config.minimum_rate).min(self.config.line_rate);
-        self.alpha = self.decayed() + (ONE >> self.config.gain_shift);
+        self.alpha = self.decayed() + (ALPHA_ONE >> self.config.gain_shift);
         (self.alpha_at, self.period_at, self.notified_at) = (now, now, now);
         (self.periods, self.bytes, self.byte_rounds) = (0, 0, 0);
     }
@@ -121,7 +121,7 @@ impl Dcqcn {
     /// The estimate of congestion at this moment, 0 to 1.
     pub fn alpha(&mut self, now: Time) -> f64 {
         self.advance(now);
-        self.alpha as f64 / ONE as f64
+        self.alpha as f64 / ALPHA_ONE as f64
     }
 
     /// Whether the sender may go as fast as the port can, at this moment.

@@ -17,7 +17,7 @@ fn limited(limit: RateLimit) -> Rate {
 }
 
 /// Sends packets of `payload` bytes as early as may be for that long, and comes `late` nanoseconds after each moment
-/// that was named. Answers the bytes that counted, and the most that went in one go.
+/// that was named. Returns the bytes that counted, and the most that went in one go.
 fn send_for(rate: &mut Rate, from: Time, nanos: u64, payload: u32, late: u64) -> (u64, u64) {
     let (mut now, end, mut bytes, mut most) = (from, from.plus_nanos(nanos), 0, 0);
     while now < end {

@@ -1,6 +1,6 @@
 use super::*;
 use crate::congestion::Window;
-use crate::port::{Taken, Toward};
+use crate::port::{TakenReceive, Toward};
 use alloc::{vec, vec::Vec};
 use wire::access::{Atomic, Bind, ProtectionDomain};
 use wire::{Feth, Qpn, Srqn};
@@ -57,7 +57,7 @@ impl Port for Region {
     fn bind(&mut self, _: Subject, _: &Bind) -> Result<(), Refusal> {
         unreachable!()
     }
-    fn take_receive(&mut self, _: Qpn, _: Srqn, _: &mut ReceiveWork) -> Taken {
+    fn take_receive(&mut self, _: Qpn, _: Srqn, _: &mut ReceiveWork) -> TakenReceive {
         unreachable!()
     }
     fn shared_domain(&mut self, _: Qpn, _: Srqn) -> Option<ProtectionDomain> {

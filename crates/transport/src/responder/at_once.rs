@@ -1,6 +1,6 @@
 //! Requests that are taken the short way: most of them are like that.
 
-use super::{Message, Responder, Waiting};
+use super::{Message, Responder, RnrWait};
 use crate::completion::{CompletionKind, Queue};
 use crate::connection::Connection;
 use crate::port::Port;
@@ -16,7 +16,7 @@ impl Responder {
     pub fn at_once<P: Port>(&mut self, inbound: &Inbound<'_>, connection: &Connection, port: &mut P) -> bool {
         let (bth, payload) = (&inbound.headers.bth, inbound.payload);
         let length = payload.len() as u64;
-        if bth.psn != self.expected || self.waiting != Waiting::No || length > u64::from(connection.mtu()) {
+        if bth.psn != self.expected || self.waiting != RnrWait::No || length > u64::from(connection.mtu()) {
             return false;
         }
         match (&mut self.message, bth.opcode) {

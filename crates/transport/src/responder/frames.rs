@@ -3,7 +3,7 @@
 use super::{Fault, Reaction, Responder};
 use crate::completion::{Completion, CompletionKind, FrameNotes, Status};
 use crate::connection::Connection;
-use crate::port::{Port, Taken};
+use crate::port::{Port, TakenReceive};
 use crate::receive::scatter;
 use trace::{DropReason, Failure};
 use wire::NakCode;
@@ -19,7 +19,7 @@ impl Responder {
         connection: &Connection,
         port: &mut P,
     ) -> Reaction {
-        if !self.hand.held && self.take_receive(None, connection, port) != Taken::Taken {
+        if !self.hand.held && self.take_receive(None, connection, port) != TakenReceive::Taken {
             return Reaction::Dropped(DropReason::NoReceive);
         }
         if frame.len() as u64 > self.hand.space {

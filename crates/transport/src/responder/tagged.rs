@@ -4,7 +4,7 @@
 use super::{Arrival, Fault, Responder};
 use crate::completion::{Cause, CompletionKind, Queue, Status, TagHeader};
 use crate::connection::Connection;
-use crate::port::{Port, TaggedTaken, Taken};
+use crate::port::{Port, TaggedTaken, TakenReceive};
 use crate::receive::scatter;
 use crate::state::State;
 use crate::tag_matching::{FIN_LENGTH, TMH_LENGTH, TaggedMessage, fin};
@@ -112,8 +112,8 @@ impl Responder {
         ends: bool,
         connection: &Connection,
         port: &mut P,
-    ) -> Taken {
-        let Some(srq) = self.srq else { return Taken::Unknown };
+    ) -> TakenReceive {
+        let Some(srq) = self.srq else { return TakenReceive::Unknown };
         let whole = ends && arrival.count == 1;
         let first = arrival.payload.get(..connection.mtu() as usize).unwrap_or(arrival.payload);
         let message = TaggedMessage::of(first, whole);
@@ -129,12 +129,12 @@ impl Responder {
                 TaggedMessage::Eager(header) => Tagged::Eager { header, announced: false },
                 TaggedMessage::Rendezvous { header, remote, length } => Tagged::Rendezvous { header, remote, length },
             },
-            TaggedTaken::Empty => return Taken::Empty,
-            TaggedTaken::Unknown => return Taken::Unknown,
+            TaggedTaken::Empty => return TakenReceive::Empty,
+            TaggedTaken::Unknown => return TakenReceive::Unknown,
         };
         hand.held = true;
         hand.space = hand.work.space();
-        Taken::Taken
+        TakenReceive::Taken
     }
 
     /// What is left of the beginning of a matched message when its header is taken off: the program gets the data

@@ -5,7 +5,7 @@
 use super::{Arrival, Fault, Message, Reaction, Responder, grant, length_fits};
 use crate::completion::{Completion, CompletionKind, FrameNotes, Status};
 use crate::connection::Connection;
-use crate::port::{Port, Taken};
+use crate::port::{Port, TakenReceive};
 use crate::receive::scatter;
 use crate::train::Inbound;
 use trace::{DropReason, Failure};
@@ -13,7 +13,7 @@ use wire::access::{Access, Subject};
 use wire::{NakCode, Operation};
 
 /// Length of the global route header that precedes every datagram in its receive buffer.
-const GRH: u64 = 40;
+const GRH_BYTES: u64 = 40;
 
 impl Responder {
     /// A packet or train on an unreliable connection.
@@ -49,7 +49,7 @@ impl Responder {
             Operation::Send => opcode.starts(),
             _ => opcode.ends() && opcode.has_immediate(),
         };
-        if needs_receive && !self.hand.held && self.take_receive(None, connection, port) != Taken::Taken {
+        if needs_receive && !self.hand.held && self.take_receive(None, connection, port) != TakenReceive::Taken {
             self.abandon();
             return Reaction::Dropped(DropReason::NoReceive);
         }
@@ -94,10 +94,10 @@ impl Responder {
         if inbound.count != 1 || inbound.payload.len() > connection.mtu() as usize {
             return Reaction::Dropped(DropReason::BadLength);
         }
-        if !self.hand.held && self.take_receive(None, connection, port) != Taken::Taken {
+        if !self.hand.held && self.take_receive(None, connection, port) != TakenReceive::Taken {
             return Reaction::Dropped(DropReason::NoReceive);
         }
-        let length = inbound.payload.len() as u64 + GRH;
+        let length = inbound.payload.len() as u64 + GRH_BYTES;
         let local = Subject { remote: false, ..self.hand.subject.unwrap_or(connection.local()) };
         if length > self.hand.space {
             // The sender's fault, and any sender with the Q_Key may commit it: dropped in silence, the queue pair goes
@@ -107,7 +107,7 @@ impl Responder {
             return Reaction::Dropped(DropReason::TooLong);
         }
         let placed = scatter(&self.hand.work.sges, 0, inbound.grh, local, port)
-            .and_then(|()| scatter(&self.hand.work.sges, GRH, inbound.payload, local, port));
+            .and_then(|()| scatter(&self.hand.work.sges, GRH_BYTES, inbound.payload, local, port));
         if let Err(refusal) = placed {
             let cause = Failure::Refused(refusal);
             let fault =

@@ -13,9 +13,9 @@ pub(crate) const TMH_LENGTH: usize = 16;
 pub(crate) const FIN_LENGTH: usize = 32;
 
 /// The numbers of `ibv_tmh_op`. 0 is a message without a tag.
-const RENDEZVOUS: u8 = 1;
-const FIN: u8 = 2;
-const EAGER: u8 = 3;
+const OP_RENDEZVOUS: u8 = 1;
+const OP_FIN: u8 = 2;
+const OP_EAGER: u8 = 3;
 
 /// How a message is to be matched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,8 +42,8 @@ impl TaggedMessage {
         let [opcode, _, _, _, a, b, c, d, tag @ ..] = *tmh;
         let header = TagHeader { tag: u64::from_be_bytes(tag), app_ctx: u32::from_be_bytes([a, b, c, d]) };
         match opcode {
-            EAGER => TaggedMessage::Eager(header),
-            RENDEZVOUS if whole && first.len() <= MAX_RENDEZVOUS_HEADER as usize => {
+            OP_EAGER => TaggedMessage::Eager(header),
+            OP_RENDEZVOUS if whole && first.len() <= MAX_RENDEZVOUS_HEADER as usize => {
                 let Some((va, rest)) = rest.split_first_chunk() else { return TaggedMessage::Untagged };
                 let Some((rkey, rest)) = rest.split_first_chunk() else { return TaggedMessage::Untagged };
                 let Some(length) = rest.first_chunk() else { return TaggedMessage::Untagged };
@@ -67,6 +67,6 @@ impl TaggedMessage {
 /// What tells the sender of a rendezvous that its data was read: its own headers, but for the opcode.
 pub(crate) fn fin(request: &[u8]) -> Option<[u8; FIN_LENGTH]> {
     let mut fin = *request.first_chunk()?;
-    fin[0] = FIN;
+    fin[0] = OP_FIN;
     Some(fin)
 }

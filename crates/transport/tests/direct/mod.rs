@@ -6,7 +6,7 @@ use ubiverbs_transport::congestion::Window;
 use ubiverbs_transport::{
     Access, AddressVector, Atomic, Bind, Capabilities, Completion, Data, Inbound, Kind, Limits, Modify, Operation,
     Port, ProtectionDomain, QueuePair, QueuePairConfig, Range, ReceiveWork, Refusal, Remote, SendFlags, SendRequest,
-    Sge, SharedReceiveQueue, State, Subject, TagList, TaggedTaken, Taken, Time, Toward,
+    Sge, SharedReceiveQueue, State, Subject, TagList, TaggedTaken, TakenReceive, Time, Toward,
 };
 use wire::access::RefusalCause;
 use wire::{Feth, Gid, Headers, Key, Mtu, Pkey, Psn, Qpn, Srqn};
@@ -64,8 +64,8 @@ impl Port for Flat {
     fn bind(&mut self, _: Subject, _: &Bind) -> Result<(), Refusal> {
         Ok(())
     }
-    fn take_receive(&mut self, _: Qpn, _: Srqn, _: &mut ReceiveWork) -> Taken {
-        Taken::Unknown
+    fn take_receive(&mut self, _: Qpn, _: Srqn, _: &mut ReceiveWork) -> TakenReceive {
+        TakenReceive::Unknown
     }
     fn take_tagged(&mut self, _: Qpn, _: Srqn, tag: Option<u64>, into: &mut ReceiveWork) -> TaggedTaken {
         let Some(shared) = &mut self.shared else { return TaggedTaken::Unknown };

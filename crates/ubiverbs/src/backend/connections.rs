@@ -119,6 +119,6 @@ pub trait ConnectionId: Debug + Send + Sync {
     /// Sends its events elsewhere.
     fn migrate(&self, to: &Arc<dyn EventChannel>) -> Result<(), Error>;
 
-    /// Ends it, whoever else has a handle.
+    /// Ends it, also if there are other handles.
     fn destroy(&self);
 }

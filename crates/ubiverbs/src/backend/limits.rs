@@ -28,7 +28,7 @@ pub struct DeviceLimits {
     pub max_message: u64,
     /// READs and atomic operations that a queue pair may have outstanding.
     pub max_reads: u8,
-    /// The same of its peer.
+    /// READs and atomic operations that its peer may have outstanding.
     pub max_reads_of_peer: u8,
     /// Completions in a queue.
     pub max_completions: u32,

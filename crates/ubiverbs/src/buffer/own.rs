@@ -66,7 +66,7 @@ impl<M: OwnMemory> Own<M> {
         self.bytes.into_program().map_err(back)
     }
 
-    /// The same memory as bytes, to cut into pieces or to freeze. [`from_bytes`](Own::from_bytes) is the way back.
+    /// This memory as bytes, to cut into pieces or to freeze. [`from_bytes`](Own::from_bytes) is the way back.
     pub fn into_bytes(self) -> RegisteredMut {
         self.bytes
     }

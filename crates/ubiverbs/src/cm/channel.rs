@@ -60,7 +60,7 @@ impl EventChannel {
         EventChannel::observed(backend, || {})
     }
 
-    /// One whose news somebody else is told of too.
+    /// One whose news another listener hears of, too.
     pub(super) fn observed(
         backend: &Arc<dyn Backend>,
         observer: impl Fn() + Send + Sync + 'static,
@@ -86,7 +86,7 @@ impl EventChannel {
     /// The next event, as a future. Dropping it loses no event.
     ///
     /// # Cancel safety
-    /// It takes an event at the moment it answers with it: dropping it before loses none.
+    /// It takes an event at the moment it returns it: dropping it before loses none.
     pub fn next(&self) -> NextEvent<'_> {
         NextEvent { channel: self }
     }

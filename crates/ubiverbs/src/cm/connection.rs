@@ -124,7 +124,8 @@ impl<T: Connected> Connection<T> {
         self.disconnect_with(&[])
     }
 
-    /// The same with up to 220 bytes for the peer's program: it finds them in [`CloseReason::PeerDisconnected`].
+    /// Ends the connection with up to 220 bytes for the peer's program: it finds them in
+    /// [`CloseReason::PeerDisconnected`].
     ///
     /// # Errors
     /// [`ConnectError::PrivateData`](super::ConnectError::PrivateData) if there are more. Then the connection still
@@ -193,7 +194,7 @@ const DISCONNECT_ROOM: usize = 220;
 
 impl<T: Transport> Drop for Inner<T> {
     fn drop(&mut self) {
-        // Whoever else has a handle of the queue pair hears it.
+        // Other owners of a handle of the queue pair hear it.
         self.qp.core().ending().note(CloseReason::LocalClose);
     }
 }

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How much later: long enough for whoever is at work to come round once more, on a busy machine too.
-const MOMENT: Duration = Duration::from_millis(100);
+/// How much later: long enough for a thread at work to come round once more, on a busy machine too.
+const FLUSH_DELAY: Duration = Duration::from_millis(100);
 
 type Work = Arc<dyn Fn() + Send + Sync>;
 
@@ -20,11 +20,11 @@ pub(crate) struct Deferred {
 impl Deferred {
     /// Does something a moment later.
     pub fn push(self: &Arc<Deferred>, work: impl Fn() + Send + Sync + 'static) {
-        let Err(work) = crate::simulation::later(MOMENT, work) else { return };
+        let Err(work) = crate::simulation::later(FLUSH_DELAY, work) else { return };
         let mut works = lock(&self.works);
-        works.push_back((Instant::now() + MOMENT, Arc::new(work)));
+        works.push_back((Instant::now() + FLUSH_DELAY, Arc::new(work)));
         if works.len() > 1 {
-            // Whoever does the others does this.
+            // The thread that does the others does this.
             return;
         }
         drop(works);

@@ -51,7 +51,7 @@ pub enum ConnectError {
         /// Which.
         address: IpAddr,
     },
-    /// Somebody has the address and port.
+    /// Another socket or id has the address and port.
     InUse {
         /// What.
         what: String,

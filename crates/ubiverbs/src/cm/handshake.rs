@@ -69,7 +69,7 @@ enum Pair<T: Transport> {
 }
 
 /// How many completions a queue holds that nobody chose; it grows with the work of its queue pair.
-const CAPACITY: u32 = 16;
+const DEFAULT_CQ_CAPACITY: u32 = 16;
 
 impl<T: Connected> Handshake<T> {
     pub(super) fn active(party: Party) -> Handshake<T> {
@@ -155,7 +155,7 @@ fn prepare<T: Connected>(party: &Party, pair: Pair<T>) -> Result<PreparedQueuePa
         Pair::In(pd) => pd,
         Pair::Usual => party.context()?.alloc_pd()?,
     };
-    let cq = pd.context.completion_queue(CAPACITY).create()?;
+    let cq = pd.context.completion_queue(DEFAULT_CQ_CAPACITY).create()?;
     pd.queue_pair::<T>(&cq).prepare()
 }
 

@@ -1,5 +1,5 @@
-//! The easy level's one event channel: a descriptor for all connections of the program, not one for each. Whoever makes
-//! progress sorts the events into mailboxes, one per id, and wakes who waits there.
+//! The easy level's one event channel: a descriptor for all connections of the program, not one for each. A thread that
+//! makes progress sorts the events into mailboxes, one per id, and wakes who waits there.
 
 use super::channel::{Event, EventChannel};
 use super::deferred::Deferred;
@@ -104,7 +104,7 @@ impl Hub {
     /// Brings events to their mailboxes. Called by the NIC with no lock held; holds none when it wakes or calls others.
     fn sort(self: &Arc<Hub>) {
         self.fresh.store(true, Ordering::SeqCst);
-        // Whoever sorts already looks again when it is through.
+        // A thread that sorts already looks again when it is through.
         while self.fresh.load(Ordering::SeqCst) {
             let mut after = Vec::new();
             let Ok(sorting) = self.sorting.try_lock() else { return };
@@ -289,7 +289,7 @@ impl Party {
         }
     }
 
-    /// Wakes whoever waits for it, as an event would.
+    /// Wakes the tasks and threads that wait for it, as an event would.
     pub fn rouse(&self) {
         self.mailbox.rouse();
     }
@@ -326,15 +326,15 @@ impl Party {
     }
 
     pub fn local_addr(&self) -> SocketAddr {
-        self.id.local_addr().unwrap_or(NOWHERE)
+        self.id.local_addr().unwrap_or(NO_ADDRESS)
     }
 
     pub fn peer_addr(&self) -> SocketAddr {
-        self.id.peer_addr().unwrap_or(NOWHERE)
+        self.id.peer_addr().unwrap_or(NO_ADDRESS)
     }
 }
 
-const NOWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+const NO_ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 impl Drop for Party {
     fn drop(&mut self) {

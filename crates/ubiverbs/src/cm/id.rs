@@ -195,7 +195,7 @@ impl Id {
         self.id.disconnect(&[])
     }
 
-    /// The same with up to 220 bytes for the peer's program, if it is the first to end the connection.
+    /// Ends the connection with up to 220 bytes for the peer's program, if it is the first to end the connection.
     pub fn disconnect_with(&self, private_data: &[u8]) -> Result<(), Error> {
         self.id.disconnect(private_data)
     }
@@ -225,8 +225,8 @@ impl Id {
         self.id.migrate(to.channel())
     }
 
-    /// Ends it, whoever else has a handle: what stands is taken down, what waits for it on its channel is forgotten,
-    /// its port is free.
+    /// Ends it, also if there are other handles: what stands is taken down, what waits for it on its channel is
+    /// forgotten, its port is free.
     #[doc(alias = "rdma_destroy_id")]
     pub fn destroy(&self) {
         self.id.destroy();

@@ -47,7 +47,7 @@ pub struct Listener<T: Transport = Reliable> {
 
 struct Inner<T: Transport> {
     party: Party,
-    /// Connections that somebody began to accept and did not wait for.
+    /// Connections that a caller began to accept and did not wait for.
     begun: Mutex<VecDeque<Pending<Connection<T>>>>,
 }
 
@@ -101,15 +101,15 @@ impl<T: Transport> Listener<T> {
         self.inner.party.listening_context()
     }
 
-    /// The next request. None is taken before it is waited for, and dropping the future loses none: whoever asks
+    /// The next request. None is taken before it is waited for, and dropping the future loses none: a peer that asks
     /// meanwhile is there for the next call.
     ///
     /// # Cancel safety
-    /// Dropping it loses no request: whoever asks meanwhile is there for the next call.
+    /// Dropping it loses no request: a peer that asks meanwhile is there for the next call.
     #[doc(alias = "rdma_get_request")]
     pub fn next(&self) -> Pending<Request<T>> {
         let inner = Arc::clone(&self.inner);
-        // Nothing is taken before somebody waits for it: a future that is dropped has nothing to lose.
+        // Nothing is taken before a task waits for it: a future that is dropped has nothing to lose.
         Pending::later(async move { Ok(poll_fn(|context| inner.poll_request(context)).await) })
     }
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 /// the attempt up.
 ///
 /// # Cancel safety
-/// The function that made it says what dropping it loses. Whoever wants to go on later keeps it and awaits `&mut
+/// The function that made it says what dropping it loses. A caller that wants to go on later keeps it and awaits `&mut
 /// pending`, as [`wait_for`](Pending::wait_for) does.
 ///
 /// ```
@@ -27,7 +27,7 @@ use std::time::Duration;
 /// let listener = cm::Listener::bind("127.0.0.1:0")?;
 /// let mut next = listener.next();
 /// assert!(next.wait_for(Duration::from_millis(1)).is_none(), "nobody has asked yet");
-/// drop(next); // and whoever asks now is there for the next call
+/// drop(next); // and a peer that asks now is there for the next call
 /// # Ok::<(), ubiverbs::Error>(())
 /// ```
 #[must_use = "await it, or `wait` for it; dropping it gives the attempt up"]
@@ -49,7 +49,7 @@ enum Under<R> {
 impl<R> Unpin for Pending<R> {}
 
 impl<R: Send + 'static> Pending<R> {
-    /// Begins at once; whoever brings news of it takes it on.
+    /// Begins at once; the thread that brings news of it takes it on.
     pub(super) fn start(attempt: impl Future<Output = Result<R, Error>> + Send + 'static) -> Pending<R> {
         let task = Arc::new(Task {
             attempt: Mutex::new(Some(Box::pin(attempt))),
@@ -93,7 +93,7 @@ impl<R> Future for Pending<R> {
         };
         match (&result, &self.under) {
             (Poll::Ready(_), _) => self.under = Under::Taken,
-            // Its own task waits, and is polled by whoever brings news.
+            // Its own task waits, and is polled by the thread that brings news.
             (Poll::Pending, Under::Way(_)) => {
                 simulation::waits_for(|| format!("the connection manager: {}", std::any::type_name::<R>()));
             }
@@ -120,10 +120,10 @@ impl<R> fmt::Debug for Pending<R> {
     }
 }
 
-/// An attempt that goes on whoever waits for it: its waker polls it on the spot. The steps between two events are
-/// short.
+/// An attempt that goes on whether a task waits for it or not: its waker polls it on the spot. The steps between two
+/// events are short.
 struct Task<R> {
-    /// Nothing once it is done or given up. Whoever has the lock polls it.
+    /// Nothing once it is done or given up. The lock's holder polls it.
     attempt: Mutex<Option<Attempt<R>>>,
     /// There is news since it was last polled.
     again: AtomicBool,
@@ -141,7 +141,7 @@ impl<R: Send + 'static> Task<R> {
         self.again.store(true, Ordering::SeqCst);
         let waker = Waker::from(Arc::clone(self));
         while self.again.load(Ordering::SeqCst) {
-            // Whoever polls it already looks again when it is through.
+            // The thread that polls it already looks again when it is through.
             let Ok(mut attempt) = self.attempt.try_lock() else { return };
             self.again.store(false, Ordering::SeqCst);
             let Some(running) = attempt.as_mut() else { return };

@@ -47,14 +47,14 @@ impl OwnMemory for BytesMut {
     }
 }
 
-/// The same bytes, registered still, until the last of their handles is dropped.
+/// These bytes, registered until the last of their handles is dropped.
 impl From<Registered> for Bytes {
     fn from(buffer: Registered) -> Bytes {
         Bytes::from_owner(buffer)
     }
 }
 
-/// The same bytes, registered still, until the last of their handles is dropped.
+/// These bytes, registered until the last of their handles is dropped.
 impl From<RegisteredMut> for Bytes {
     fn from(buffer: RegisteredMut) -> Bytes {
         Bytes::from_owner(buffer)

@@ -123,7 +123,7 @@ impl OwnMemory for Mapped {
     }
 }
 
-/// A part of a file in memory. Whoever has the file may change it.
+/// A part of a file in memory. Any process that has the file may change it.
 struct FileMap {
     mapping: Mapping,
     length: usize,

@@ -49,13 +49,13 @@ pub struct Batch<'a, T: Transport> {
 /// queue pair, so that many small batches need no memory each.
 #[derive(Default)]
 pub(super) struct Kept {
-    entries: Vec<Entry>,
+    entries: Vec<BatchedRequest>,
     inline: Vec<u8>,
     pieces: Vec<Sge>,
 }
 
 /// A work request that waits for its doorbell.
-struct Entry {
+struct BatchedRequest {
     wr_id: u64,
     verb: Verb,
     flags: SendFlags,
@@ -77,16 +77,16 @@ impl Kept {
             Data::Inline(bytes) => EntryData::Inline(append(&mut self.inline, bytes)),
         };
         let SendRequest { wr_id, operation: verb, flags, target, .. } = *request;
-        self.entries.push(Entry { wr_id, verb, flags, target, data });
+        self.entries.push(BatchedRequest { wr_id, verb, flags, target, data });
     }
 
     #[inline]
-    fn request(&self, entry: &Entry) -> SendRequest<'_> {
+    fn request(&self, entry: &BatchedRequest) -> SendRequest<'_> {
         let data = match &entry.data {
             EntryData::Pieces(range) => Data::Gather(&self.pieces[range.clone()]),
             EntryData::Inline(range) => Data::Inline(&self.inline[range.clone()]),
         };
-        let Entry { wr_id, verb: operation, flags, target, .. } = *entry;
+        let BatchedRequest { wr_id, verb: operation, flags, target, .. } = *entry;
         SendRequest { wr_id, operation, flags, data, target, xrc_srq: None }
     }
 
@@ -175,7 +175,7 @@ impl<'a, T: Transport> Batch<'a, T> {
         Ok(())
     }
 
-    fn end(&self, entry: &Entry, how: How) {
+    fn end(&self, entry: &BatchedRequest, how: How) {
         self.qp.core().send.end(Ticket::of(entry.wr_id), how).carry_out();
     }
 

@@ -5,7 +5,7 @@ use crate::allocation::Allocation;
 use crate::backend::{self, QueuePairSpec};
 use crate::close_reason::Ending;
 use crate::completion_queue::{CompletionQueue, Member};
-use crate::domain::{GRANTABLE, ProtectionDomain};
+use crate::domain::{GRANTABLE_ACCESS, ProtectionDomain};
 use crate::error::{Argument, Error};
 use crate::queue_pair::{Core, PreparedQueuePair};
 use crate::shared_receive_queue::SharedReceiveQueue;
@@ -162,7 +162,7 @@ impl<T: Transport> QueuePairBuilder<T> {
     /// What the peer may do at all; memory says what it may do with it. Everything if not said.
     #[track_caller]
     pub fn peer_access(mut self, access: Access) -> QueuePairBuilder<T> {
-        let beyond = access.difference(GRANTABLE);
+        let beyond = access.difference(GRANTABLE_ACCESS);
         if !beyond.is_empty() {
             let allowed = "peers can be given REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC and FLUSH_*, and no other bits";
             return self.refuse(Argument::refuse("peer_access", beyond.bits(), allowed));

@@ -55,7 +55,7 @@ impl QueuePair<Reliable> {
         core.without_data(Work::flush(remote, to)?, SendFlags::empty(), |request| core.post_now(request))
     }
 
-    /// The same for all of the region that these bytes are of.
+    /// Flushes all of the region that these bytes are of, like [`flush`](Self::flush).
     #[doc(alias = "IBV_FLUSH_MR")]
     pub fn flush_region(&self, remote: RemoteSlice, to: Flush) -> Result<Operation<()>, Error> {
         let core = self.core();

@@ -4,7 +4,7 @@ use crate::buffer::{Destination, sealed::Lend};
 use crate::completion::ReceivedInto;
 use crate::error::{Error, Failed};
 use crate::operation::Operation;
-use crate::queue_pair::work::Pieces;
+use crate::queue_pair::work::RequestPieces;
 use crate::queue_pair::{Core, PreparedQueuePair, QueuePair, place_receive};
 use crate::table::{Held, Table, Ticket, Typed};
 use crate::transports::Transport;
@@ -73,7 +73,7 @@ pub(crate) fn post_scatter<B: Lend>(
         buffer: held.into_buffer().and_then(B::from_buffer).expect(SAME),
     };
     let buffer = buffer.into_buffer();
-    let mut pieces = Pieces::default();
+    let mut pieces = RequestPieces::default();
     let placed = buffer.pieces(domain, &mut |piece: Sge| pieces.push(piece));
     // What arrives for it, should its handle be dropped, is for the next receive of the same type.
     let held = Held::Typed(Box::new(Typed { kind: TypeId::of::<B>(), buffer }));

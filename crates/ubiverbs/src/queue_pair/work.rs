@@ -18,12 +18,12 @@ pub(crate) struct Work {
     target: Option<DatagramTarget>,
     /// On an extended connection: the peer's queue.
     queue: Option<Srqn>,
-    room: Room,
+    room: PeerRoom,
 }
 
 /// What the peer's memory says about the length of ours.
 #[derive(Clone, Copy)]
-enum Room {
+enum PeerRoom {
     /// Nothing: a message is as long as its buffer.
     Any,
     /// So many bytes can be written there.
@@ -35,7 +35,7 @@ enum Room {
 impl Work {
     #[inline]
     pub fn send(immediate: Option<u32>) -> Work {
-        Work { verb: Verb::Send { immediate }, target: None, queue: None, room: Room::Any }
+        Work { verb: Verb::Send { immediate }, target: None, queue: None, room: PeerRoom::Any }
     }
 
     #[inline]
@@ -46,7 +46,7 @@ impl Work {
     #[inline]
     pub fn write(remote: RemoteSlice, immediate: Option<u32>) -> Work {
         let verb = Verb::Write { remote: remote.remote(), immediate };
-        Work { verb, target: None, queue: None, room: Room::AtMost(remote.len()) }
+        Work { verb, target: None, queue: None, room: PeerRoom::AtMost(remote.len()) }
     }
 
     #[inline]
@@ -55,27 +55,27 @@ impl Work {
             verb: Verb::Read { remote: remote.remote() },
             target: None,
             queue: None,
-            room: Room::Exactly(remote.len()),
+            room: PeerRoom::Exactly(remote.len()),
         }
     }
 
     pub fn compare_swap(remote: RemoteSlice, compare: u64, swap: u64) -> Work {
         let verb = Verb::CompareSwap { remote: remote.remote(), compare, swap };
-        Work { verb, target: None, queue: None, room: Room::AtMost(remote.len()) }
+        Work { verb, target: None, queue: None, room: PeerRoom::AtMost(remote.len()) }
     }
 
     pub fn fetch_add(remote: RemoteSlice, add: u64) -> Work {
         let verb = Verb::FetchAdd { remote: remote.remote(), add };
-        Work { verb, target: None, queue: None, room: Room::AtMost(remote.len()) }
+        Work { verb, target: None, queue: None, room: PeerRoom::AtMost(remote.len()) }
     }
 
     pub fn send_invalidate(key: Key) -> Work {
-        Work { verb: Verb::SendInvalidate { key }, target: None, queue: None, room: Room::Any }
+        Work { verb: Verb::SendInvalidate { key }, target: None, queue: None, room: PeerRoom::Any }
     }
 
     pub fn atomic_write(remote: RemoteSlice) -> Work {
         let verb = Verb::AtomicWrite { remote: remote.remote() };
-        Work { verb, target: None, queue: None, room: Room::AtMost(remote.len()) }
+        Work { verb, target: None, queue: None, room: PeerRoom::AtMost(remote.len()) }
     }
 
     pub fn flush(remote: RemoteSlice, to: Flush) -> Result<Work, Error> {
@@ -94,18 +94,18 @@ impl Work {
             Flush::Persistent => Placement::PERSISTENT,
         };
         let verb = Verb::Flush { remote: remote.remote(), length, placement, selectivity };
-        Work { verb, target: None, queue: None, room: Room::Any }
+        Work { verb, target: None, queue: None, room: PeerRoom::Any }
     }
 
     pub fn bind(bind: Bind) -> Work {
-        Work { verb: Verb::BindWindow(bind), target: None, queue: None, room: Room::Any }
+        Work { verb: Verb::BindWindow(bind), target: None, queue: None, room: PeerRoom::Any }
     }
 
     pub fn invalidate(key: Key) -> Work {
-        Work { verb: Verb::LocalInvalidate { key }, target: None, queue: None, room: Room::Any }
+        Work { verb: Verb::LocalInvalidate { key }, target: None, queue: None, room: PeerRoom::Any }
     }
 
-    /// The same for a queue of the peer's, on an extended connection.
+    /// This work for a queue of the peer's, on an extended connection.
     pub fn at(self, queue: Srqn) -> Work {
         Work { queue: Some(queue), ..self }
     }
@@ -114,10 +114,10 @@ impl Work {
     #[inline]
     fn fit(&self, length: u64) -> Result<u64, Error> {
         match self.room {
-            Room::AtMost(available) if length > available => Err(Error::TooSmall { needed: length, available }),
-            Room::Exactly(needed) if needed > length => Err(Error::TooSmall { needed, available: length }),
-            Room::Exactly(needed) => Ok(needed),
-            Room::Any | Room::AtMost(_) => Ok(length),
+            PeerRoom::AtMost(available) if length > available => Err(Error::TooSmall { needed: length, available }),
+            PeerRoom::Exactly(needed) if needed > length => Err(Error::TooSmall { needed, available: length }),
+            PeerRoom::Exactly(needed) => Ok(needed),
+            PeerRoom::Any | PeerRoom::AtMost(_) => Ok(length),
         }
     }
 
@@ -127,7 +127,7 @@ impl Work {
         self.quiet_request(wr_id, flags | SendFlags::SIGNALED, data)
     }
 
-    /// The same without a completion, unless it fails.
+    /// A work request without a completion, unless it fails.
     #[inline]
     fn quiet_request<'a>(&self, wr_id: u64, flags: SendFlags, data: Data<'a>) -> SendRequest<'a> {
         SendRequest { wr_id, operation: self.verb, flags, data, target: self.target, xrc_srq: self.queue }
@@ -136,13 +136,13 @@ impl Work {
 
 /// Scatter/gather entries: a few here, more elsewhere.
 #[derive(Default)]
-pub(super) struct Pieces {
+pub(super) struct RequestPieces {
     few: [Sge; 4],
     count: usize,
     many: Vec<Sge>,
 }
 
-impl Pieces {
+impl RequestPieces {
     #[inline]
     pub fn push(&mut self, sge: Sge) {
         match self.few.get_mut(self.count) {
@@ -272,9 +272,9 @@ impl Core {
 
     /// The pieces of a buffer, cut to what the work concerns.
     #[inline]
-    fn gather(&self, work: &Work, buffer: &Buffer) -> Result<Pieces, Error> {
+    fn gather(&self, work: &Work, buffer: &Buffer) -> Result<RequestPieces, Error> {
         let mut left = work.fit(buffer.len())?;
-        let mut pieces = Pieces::default();
+        let mut pieces = RequestPieces::default();
         buffer.pieces(self.domain, &mut |mut sge: Sge| {
             sge.length = u64::from(sge.length).min(left) as u32;
             left -= u64::from(sge.length);
@@ -289,7 +289,7 @@ fn aligned(address: u64) -> Result<(), Error> {
     if address.is_multiple_of(8) { Ok(()) } else { Err(Error::Misaligned { offset: address }) }
 }
 
-/// The same of a place at the peer.
+/// Checks that a place at the peer is aligned for atomic operations.
 pub(super) fn keep_aligned(remote: RemoteSlice) -> Result<(), Error> {
     aligned(remote.address())
 }

@@ -1,9 +1,9 @@
 //! Ids and event channels of simulated NICs: what programs connect and listen with.
 
 use super::manager::{Handle, Manager};
-use super::nic::{DEVICE, Nic, gone, own};
+use super::nic::{DEVICE_NAME, Nic, gone, own};
 use super::queue::{Events, must_not_wait};
-use super::world::{After, Observer, Place};
+use super::world::{After, Observer, PartyLife};
 use crate::backend::Backend;
 use crate::backend::connections::{ConnectionEvent, ConnectionId, Connections, EventChannel};
 use crate::cm::ConnectError;
@@ -39,7 +39,7 @@ impl Channel {
 
 #[derive(Clone)]
 struct SimulatedEvents {
-    place: Place,
+    place: PartyLife,
     channel: Arc<Channel>,
 }
 
@@ -98,7 +98,7 @@ impl EventChannel for SimulatedEvents {
 
 /// An endpoint of the connection manager of a party.
 pub(super) struct SimulatedId {
-    pub(super) place: Place,
+    pub(super) place: PartyLife,
     pub(super) key: IdKey,
     user: AtomicU64,
 }
@@ -116,10 +116,10 @@ impl Drop for SimulatedId {
 }
 
 /// What ids of a party answer that is no more.
-const ENDED: CmError = CmError::State { what: "this", state: "at its end" };
+const PARTY_ENDED: CmError = CmError::State { what: "this", state: "at its end" };
 
 impl SimulatedId {
-    pub(super) fn new(place: Place, key: IdKey) -> Arc<SimulatedId> {
+    pub(super) fn new(place: PartyLife, key: IdKey) -> Arc<SimulatedId> {
         Arc::new(SimulatedId { place, key, user: AtomicU64::new(0) })
     }
 
@@ -139,7 +139,7 @@ impl SimulatedId {
             inner.pump(party);
             answer.map_err(E::into)
         });
-        changed.unwrap_or(Err(ENDED)).map_err(ConnectError::refused)
+        changed.unwrap_or(Err(PARTY_ENDED)).map_err(ConnectError::refused)
     }
 }
 
@@ -153,7 +153,7 @@ impl ConnectionId for SimulatedId {
     }
 
     fn device(&self) -> Option<String> {
-        self.read(|record| record.local.map(|_| DEVICE.to_owned())).flatten()
+        self.read(|record| record.local.map(|_| DEVICE_NAME.to_owned())).flatten()
     }
 
     fn source(&self) -> Option<SocketAddr> {
@@ -204,7 +204,7 @@ impl ConnectionId for SimulatedId {
         self.change(|Manager { ids, ports, .. }, _, own| {
             let fixed = ids.chosen_source(self.key, destination)?.filter(|ip| !ip.is_loopback());
             let chosen = fixed.or(routed).map(Gid::from_ip);
-            let local = own.iter().find(|own| chosen == Some(own.gid)).or(of_family(own, to)).ok_or(ENDED)?;
+            let local = own.iter().find(|own| chosen == Some(own.gid)).or(of_family(own, to)).ok_or(PARTY_ENDED)?;
             let from = local.gid.to_ip();
             // What is sent to the loopback, or nowhere in particular, is for this host.
             let peer = SocketAddr::new(if is_anywhere(to) { from } else { to }, destination.port());
@@ -242,7 +242,7 @@ impl ConnectionId for SimulatedId {
 
     fn modify_for(&self, to: State) -> Result<Modify, Error> {
         let modify = self.read(|record| record.modify_for(to).map_err(CmError::from));
-        modify.unwrap_or(Err(ENDED)).map_err(ConnectError::refused)
+        modify.unwrap_or(Err(PARTY_ENDED)).map_err(ConnectError::refused)
     }
 
     fn join(&self, group: IpAddr, user: u64) -> Result<(), Error> {
@@ -256,7 +256,7 @@ impl ConnectionId for SimulatedId {
     fn migrate(&self, to: &Arc<dyn EventChannel>) -> Result<(), Error> {
         let to = Arc::clone(&own::<SimulatedEvents>(&**to, "event channel")?.channel);
         self.change(|manager, _, _| {
-            let handle = manager.handles.get_mut(&self.key).ok_or(ENDED)?;
+            let handle = manager.handles.get_mut(&self.key).ok_or(PARTY_ENDED)?;
             let from = std::mem::replace(&mut handle.channel, Arc::clone(&to));
             for (key, event) in from.events.extract(|(key, _)| *key == self.key) {
                 to.push(key, event);

@@ -134,7 +134,7 @@ pub(crate) fn look_up(name: &str, port: u16) -> Option<std::io::Result<Vec<Socke
     Some(found.ok_or_else(unknown))
 }
 
-/// Does something a while later, by the clock of the simulation. Answers the work if there is none.
+/// Does something a while later, by the clock of the simulation. Returns the work if there is none.
 pub(crate) fn later<W: FnOnce() + Send + 'static>(delay: Duration, work: W) -> Result<(), W> {
     let Some(scope) = scope() else { return Err(work) };
     let Some(party) = scope.party else { return Err(work) };

@@ -2,7 +2,7 @@
 //! When all of them wait, the clock goes on to the next thing that happens.
 
 use super::current;
-use super::failure::{Trouble, Waiting};
+use super::failure::{Trouble, WaitingTask};
 use super::world::{Step, World};
 use crate::backend::Backend;
 use crate::cm::Hub;
@@ -283,9 +283,9 @@ impl Executor {
     }
 
     /// Who waits, and for what.
-    fn waiting(&self) -> Vec<Waiting> {
+    fn waiting(&self) -> Vec<WaitingTask> {
         let tasks = self.tasks.borrow();
-        let of = |task: &Task| Waiting {
+        let of = |task: &Task| WaitingTask {
             party: self.name_of(task.party),
             at: task.at.to_string(),
             waits_for: task.waits_for.clone(),

@@ -17,14 +17,14 @@ pub struct Failure {
 pub(super) enum Trouble {
     Error { party: String, error: Box<dyn std::error::Error + Send + Sync> },
     Panic { party: String, message: String },
-    Deadlock { waiting: Vec<Waiting> },
-    TimeLimit { waiting: Vec<Waiting> },
-    Livelock { waiting: Vec<Waiting> },
+    Deadlock { waiting: Vec<WaitingTask> },
+    TimeLimit { waiting: Vec<WaitingTask> },
+    Livelock { waiting: Vec<WaitingTask> },
 }
 
 /// A task that waits.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(super) struct WaitingTask {
     pub(super) party: String,
     pub(super) at: String,
     pub(super) waits_for: Vec<String>,
@@ -70,9 +70,9 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let clock = Clock(self.at);
-        let mut list = |title: &str, waiting: &[Waiting]| {
+        let mut list = |title: &str, waiting: &[WaitingTask]| {
             write!(f, "at {clock} {title}")?;
-            for Waiting { party, at, waits_for } in waiting {
+            for WaitingTask { party, at, waits_for } in waiting {
                 let what = match waits_for.as_slice() {
                     [] => "something that is not of this crate".to_owned(),
                     all => all.join(", or for "),

@@ -1,5 +1,6 @@
-//! The connection manager of a simulated host, on the ids of the crate `cm`, as the NIC of a process is: messages between
-//! the queue pairs 1 of hosts, ports, and events for the channels of the program. Queue pairs are not touched here.
+//! The connection manager of a simulated host, on the ids of the crate `cm`, as the NIC of a process is: messages
+//! between the queue pairs 1 of hosts, ports, and events for the channels of the program. Queue pairs are not touched
+//! here.
 
 use super::connections::{Channel, SimulatedId};
 use super::nic;
@@ -69,9 +70,9 @@ pub(super) fn gids(sim: &Sim, host: HostId) -> Vec<Gid> {
     vec![sim.gid(host, 0), sim.gid(host, 1)]
 }
 
-/// The same as ids know them.
+/// The addresses of a host as ids know them.
 pub(super) fn addresses(sim: &Sim, host: HostId) -> Vec<LocalAddress> {
-    let local = |(index, gid)| LocalAddress { gid, index, mtu: nic::MTU, ca_guid: nic::guid(host), interface: 0 };
+    let local = |(index, gid)| LocalAddress { gid, index, mtu: nic::PATH_MTU, ca_guid: nic::guid(host), interface: 0 };
     (0u8..).zip(gids(sim, host)).map(local).collect()
 }
 
@@ -95,7 +96,7 @@ impl Manager {
         });
     }
 
-    /// The process has ended, and its host tells peers so if it still has power. Answers what may only be let go of
+    /// The process has ended, and its host tells peers so if it still has power. Returns what may only be let go of
     /// without the lock.
     pub(super) fn process_ended(&mut self, now: Time, power: bool) -> BTreeMap<IdKey, Handle> {
         if power {

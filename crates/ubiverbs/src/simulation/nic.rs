@@ -3,7 +3,7 @@
 
 use super::pair::{PairRecord, SimulatedPair, SimulatedShared};
 use super::queue::{self, Queue, SimulatedChannel, SimulatedQueue};
-use super::world::Place;
+use super::world::PartyLife;
 use crate::backend::{
     AsyncEvent, Backend, Channel, CompletionQueue, Context, DeviceInfo, DeviceLimits, DeviceMemory, Parker, Port,
     QueuePair, QueuePairSpec, SharedReceiveQueue,
@@ -22,10 +22,10 @@ use transport::{Access, Counters, Kind, ProtectionDomain};
 use wire::{Gid, Key, Mtu};
 
 /// The name of a party's one device.
-pub(super) const DEVICE: &str = "ubi_sim0";
+pub(super) const DEVICE_NAME: &str = "ubi_sim0";
 
 /// The path MTU of simulated networks: what fits into the frames of an Ethernet with jumbo frames.
-pub(super) const MTU: Mtu = Mtu::B4096;
+pub(super) const PATH_MTU: Mtu = Mtu::B4096;
 
 /// The globally unique identifier of a party's device: locally administered, with the host's number in it.
 pub(super) fn guid(host: HostId) -> u64 {
@@ -38,7 +38,7 @@ pub(super) type Events = queue::Events<AsyncEvent>;
 /// The NIC of one life of a party.
 #[derive(Clone, Debug)]
 pub(super) struct Nic {
-    pub(super) place: Place,
+    pub(super) place: PartyLife,
     host: HostId,
     gids: Vec<Gid>,
     memory: Arc<Memory>,
@@ -77,7 +77,7 @@ impl Nic {
             let it = &inner.parties[party];
             let (host, life, memory) = (it.host, it.life, Arc::clone(&it.memory));
             let gids = super::manager::gids(inner.sim_ref(), host);
-            Nic { place: Place { world: Arc::clone(world), party, life }, host, gids, memory }
+            Nic { place: PartyLife { world: Arc::clone(world), party, life }, host, gids, memory }
         })
     }
 
@@ -93,11 +93,11 @@ impl Nic {
 
 impl Backend for Nic {
     fn devices(&self) -> Vec<DeviceInfo> {
-        vec![DeviceInfo { name: DEVICE.into(), guid: guid(self.host) }]
+        vec![DeviceInfo { name: DEVICE_NAME.into(), guid: guid(self.host) }]
     }
 
     fn addresses(&self, device: &str) -> Vec<Gid> {
-        if device == DEVICE { self.gids.clone() } else { Vec::new() }
+        if device == DEVICE_NAME { self.gids.clone() } else { Vec::new() }
     }
 
     fn source_towards(&self, address: IpAddr) -> io::Result<IpAddr> {
@@ -114,8 +114,8 @@ impl Backend for Nic {
     }
 
     fn open(&self, device: &str) -> Result<Arc<dyn Context>, Error> {
-        if device != DEVICE {
-            return Err(Error::NoDevice { name: device.into(), available: vec![DEVICE.into()] });
+        if device != DEVICE_NAME {
+            return Err(Error::NoDevice { name: device.into(), available: vec![DEVICE_NAME.into()] });
         }
         self.place.with(|_, _| ()).ok_or_else(|| gone("a context"))?;
         Ok(Arc::new(Opened { nic: self.clone(), events: Arc::new(Events::new()?) }))
@@ -148,7 +148,7 @@ struct Opened {
 unsafe impl Context for Opened {
     fn port(&self) -> Port {
         let active = self.nic.place.with(|_, _| ()).is_some();
-        Port { active, mtu: MTU, gids: self.nic.gids.iter().copied().map(Some).collect() }
+        Port { active, mtu: PATH_MTU, gids: self.nic.gids.iter().copied().map(Some).collect() }
     }
 
     fn limits(&self) -> DeviceLimits {
@@ -264,7 +264,7 @@ unsafe impl Context for Opened {
             capabilities,
             srq,
             xrc_domain: spec.xrc_domain.unwrap_or(0),
-            port_mtu: MTU,
+            port_mtu: PATH_MTU,
             ..QpSpec::new(spec.kind)
         };
         let made = self.nic.place.with(|inner, party| {

@@ -2,7 +2,7 @@
 
 use super::nic::Events;
 use super::queue::Queue;
-use super::world::{Inner, Observer, Place};
+use super::world::{Inner, Observer, PartyLife};
 use crate::backend::{
     QueuePair, ReceiveRequest, SendRequest, SharedReceiveQueue, SrqAttributes, SrqError, SrqModify, Stop,
 };
@@ -25,7 +25,7 @@ pub(super) struct PairRecord {
 
 /// A queue pair as the API has it.
 pub(super) struct SimulatedPair {
-    pub(super) place: Place,
+    pub(super) place: PartyLife,
     pub(super) qp: QpId,
     pub(super) kind: Kind,
     /// What it was when it was destroyed, or when its party died.
@@ -168,7 +168,7 @@ fn first_refusal(posted: impl Iterator<Item = Result<(), PostError>>) -> Result<
 
 /// A shared receive queue as the API has it.
 pub(super) struct SimulatedShared {
-    pub(super) place: Place,
+    pub(super) place: PartyLife,
     pub(super) srq: SrqId,
     pub(super) last: SrqAttributes,
 }

@@ -1,6 +1,6 @@
 //! Completion queues and channels of simulated NICs.
 
-use super::world::{Observer, Place};
+use super::world::{Observer, PartyLife};
 use crate::backend::{Channel, Completion, CompletionQueue};
 use crate::error::Error;
 use crate::lock;
@@ -80,7 +80,7 @@ impl Queue {
 
 /// A completion queue as the API has it.
 pub(super) struct SimulatedQueue {
-    pub(super) place: Place,
+    pub(super) place: PartyLife,
     pub(super) queue: Arc<Queue>,
 }
 

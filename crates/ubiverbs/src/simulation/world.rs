@@ -46,7 +46,7 @@ pub(super) struct Inner {
     /// Tells timers of one moment apart.
     planned: u64,
     after: VecDeque<After>,
-    /// Somebody carries out `after` already.
+    /// A thread carries out `after` already.
     carrying_out: bool,
     pub(super) log: Option<Arc<Mutex<String>>>,
     /// Set once the run is over: then nothing happens any more.
@@ -94,13 +94,13 @@ pub(super) enum After {
 
 /// Where a party's object belongs: to one life of it.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct PartyLife {
     pub(super) world: Arc<World>,
     pub(super) party: usize,
     pub(super) life: u32,
 }
 
-impl Place {
+impl PartyLife {
     /// Does something with the party, if it is still alive.
     pub(super) fn with<R>(&self, work: impl FnOnce(&mut Inner, usize) -> R) -> Option<R> {
         self.world.with(|inner| {

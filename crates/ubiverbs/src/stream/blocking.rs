@@ -73,7 +73,7 @@ impl RdmaStream {
         set(&self.limits.read, limit)
     }
 
-    /// The same for writes.
+    /// Writes wait no longer than this, as [`set_read_timeout`](RdmaStream::set_read_timeout) has it for reads.
     pub fn set_write_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
         set(&self.limits.write, limit)
     }
@@ -116,7 +116,7 @@ impl RdmaStream {
         self.core.peer_addr()
     }
 
-    /// The same stream for tasks. Handles that [`try_clone`](RdmaStream::try_clone) made stay what they are.
+    /// This stream for tasks. Handles that [`try_clone`](RdmaStream::try_clone) made stay what they are.
     pub fn into_async(self) -> super::RdmaStream {
         self.core.patient.store(false, Ordering::Relaxed);
         super::RdmaStream::of(self.core)
@@ -222,7 +222,7 @@ impl RdmaListener {
         self.listener.local_addr()
     }
 
-    /// The same listener for tasks.
+    /// This listener for tasks.
     pub fn into_async(self) -> super::RdmaListener {
         self.listener
     }

@@ -6,7 +6,7 @@ use std::io;
 use std::net::SocketAddr;
 
 /// The connection is gone; [`broken`] says why. Never seen by a program.
-pub(super) const BROKEN: Error = Error::NOT_CONNECTED;
+pub(super) const BROKEN_CONNECTION: Error = Error::NOT_CONNECTED;
 
 /// Why a connection is gone that nobody has closed.
 pub(super) fn broken(why: Broken) -> io::Error {

@@ -1,7 +1,7 @@
 //! Listeners of streams.
 
 use super::shared::{self, Core, Side};
-use super::socket::BACKLOG;
+use super::socket::DEFAULT_BACKLOG;
 use super::{RdmaSocket, RdmaStream, ToAddresses};
 use crate::lookup;
 use std::fmt;
@@ -44,7 +44,7 @@ impl RdmaListener {
         let mut last = io::Error::new(io::ErrorKind::InvalidInput, "the name means no address");
         for address in found.await? {
             let socket = RdmaSocket::new()?;
-            match socket.bind(address).and_then(|()| socket.listen(BACKLOG)) {
+            match socket.bind(address).and_then(|()| socket.listen(DEFAULT_BACKLOG)) {
                 Ok(listener) => return Ok(listener),
                 Err(error) => last = error,
             }

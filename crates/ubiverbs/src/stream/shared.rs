@@ -73,7 +73,7 @@ impl Core {
         }
     }
 
-    /// The same as a future. Several tasks may wait so at once; dropping one takes nothing.
+    /// Attempts something as a future. Several tasks may wait so at once; dropping one takes nothing.
     pub fn when<R, A: FnMut(&Socket) -> Result<R, Error>>(&self, side: Side, attempt: A) -> When<'_, A> {
         When { core: self, side, key: None, attempt }
     }
@@ -191,7 +191,7 @@ fn receive(socket: &Socket, into: &mut dyn Scatter, peek: bool) -> Result<usize,
         return Ok(0);
     }
     match socket.receive(into, Receive { peek })? {
-        0 if socket.broken().is_some() => Err(error::BROKEN),
+        0 if socket.broken().is_some() => Err(error::BROKEN_CONNECTION),
         read => Ok(read),
     }
 }
@@ -204,7 +204,7 @@ fn end_and_flush(socket: &Socket) -> Result<(), Error> {
     socket.shutdown(Shutdown::Write)?;
     match (socket.is_flushed(), socket.broken()) {
         (false, _) => Err(Error::WOULD_BLOCK),
-        (true, Some(_)) => Err(error::BROKEN),
+        (true, Some(_)) => Err(error::BROKEN_CONNECTION),
         (true, None) => Ok(()),
     }
 }
@@ -267,13 +267,13 @@ impl<A> Drop for When<'_, A> {
 /// The tasks that wait for a socket.
 #[derive(Debug, Default)]
 struct Tasks {
-    readers: Mutex<Waiting>,
-    writers: Mutex<Waiting>,
+    readers: Mutex<WaitingTasks>,
+    writers: Mutex<WaitingTasks>,
 }
 
 /// The tasks that wait for one side of it.
 #[derive(Debug, Default)]
-struct Waiting {
+struct WaitingTasks {
     /// The last that has polled.
     polled: Option<Waker>,
     /// Those that wait by a future, each under a number.
@@ -281,7 +281,7 @@ struct Waiting {
     next: u64,
 }
 
-impl Waiting {
+impl WaitingTasks {
     fn wait(&mut self, key: Option<u64>, waker: &Waker) -> u64 {
         if let Some(key) = key {
             match self.tasks.iter_mut().find(|(one, _)| *one == key) {
@@ -305,7 +305,7 @@ impl Waiting {
 }
 
 impl Tasks {
-    fn side<R>(&self, side: Side, with: impl FnOnce(&mut Waiting) -> R) -> R {
+    fn side<R>(&self, side: Side, with: impl FnOnce(&mut WaitingTasks) -> R) -> R {
         with(&mut lock(match side {
             Side::Read => &self.readers,
             Side::Write => &self.writers,
@@ -322,7 +322,7 @@ impl Tasks {
         let ready = socket.readiness();
         for side in [Side::Read, Side::Write] {
             if side.is_ready(&ready) {
-                self.side(side, Waiting::take).for_each(wake);
+                self.side(side, WaitingTasks::take).for_each(wake);
             }
         }
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How many connections wait for the program to take them, unless it says otherwise.
-pub(super) const BACKLOG: u32 = 1024;
+pub(super) const DEFAULT_BACKLOG: u32 = 1024;
 
 /// A socket that is neither connected nor listens: for what must be chosen before.
 ///

@@ -1,6 +1,6 @@
 //! What the handle of an operation asks of the table: whether it is done, to report it elsewhere, to let go of it.
 
-use super::left::Message;
+use super::dropped_receives::Message;
 use super::{Finish, Observer, Slot, State, Table, Ticket};
 use crate::completion_queue::Core;
 use crate::lock;

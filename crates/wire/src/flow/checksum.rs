@@ -1,7 +1,7 @@
 //! Checksums of IPv4, TCP and UDP: filling them in where a program leaves that to the device, completing them where the
 //! kernel left that to a device, and checking them.
 
-use super::layers::{TCP, UDP};
+use super::layers::{PROTOCOL_TCP, PROTOCOL_UDP};
 use super::{Internet, Layers, Stack, put_at, u16_at};
 
 /// What the checksums of a frame are worth.
@@ -55,8 +55,8 @@ fn pseudo_header(internet: &Internet, protocol: u8, length: usize) -> u64 {
 /// Where in TCP or UDP the checksum lies.
 fn place_of(protocol: u8) -> Option<usize> {
     match protocol {
-        TCP => Some(16),
-        UDP => Some(6),
+        PROTOCOL_TCP => Some(16),
+        PROTOCOL_UDP => Some(6),
         _ => None,
     }
 }
@@ -78,7 +78,7 @@ pub fn checksums(frame: &[u8], layers: &Layers, known: bool) -> Checksums {
         found.internet = Some(header.is_some_and(|header| fold(sum(header)) == 0xffff));
     }
     if let Some((bytes, at, internet)) = upper(frame, stack) {
-        let none = stack.protocol == UDP && u16_at(frame, at) == Some(0);
+        let none = stack.protocol == PROTOCOL_UDP && u16_at(frame, at) == Some(0);
         // UDP over IPv4 may go without.
         let right = match none {
             _ if known => true,

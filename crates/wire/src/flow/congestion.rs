@@ -4,7 +4,7 @@ use super::{Internet, Layers, put_at, u16_at};
 use crate::Ecn;
 
 /// Marks a frame, if its sender takes marks (ECT): the outer IP header says "congestion experienced", and its checksum
-/// stays as right as it was. Answers whether it is marked now.
+/// stays as right as it was. Returns whether it is marked now.
 pub fn mark_congestion(frame: &mut [u8], layers: &Layers) -> bool {
     let at = layers.outer.internet_at;
     match layers.outer.internet {

@@ -3,17 +3,17 @@
 
 use super::{ETHERNET_HEADER, bytes_at, u16_at, u32_at};
 
-pub(super) const IPV4: u16 = 0x0800;
-pub(super) const IPV6: u16 = 0x86dd;
+pub(super) const TYPE_IPV4: u16 = 0x0800;
+pub(super) const TYPE_IPV6: u16 = 0x86dd;
 const VLAN: [u16; 3] = [0x8100, 0x88a8, 0x9100];
 const MPLS: [u16; 2] = [0x8847, 0x8848];
 /// Ethernet inside GRE.
-const BRIDGED: u16 = 0x6558;
+const TYPE_BRIDGED: u16 = 0x6558;
 
-pub(super) const TCP: u8 = 6;
-pub(super) const UDP: u8 = 17;
-const GRE: u8 = 47;
-const ESP: u8 = 50;
+pub(super) const PROTOCOL_TCP: u8 = 6;
+pub(super) const PROTOCOL_UDP: u8 = 17;
+const PROTOCOL_GRE: u8 = 47;
+const PROTOCOL_ESP: u8 = 50;
 const MPLS_IN_IP: u8 = 137;
 
 const VXLAN_PORT: u16 = 4789;
@@ -203,9 +203,9 @@ impl Stack {
     /// What follows a field that says what follows.
     fn from_type(frame: &[u8], at: usize, ether_type: u16) -> Option<Stack> {
         match ether_type {
-            IPV4 => Some(Stack::from_ipv4(frame, at)),
-            IPV6 => Some(Stack::from_ipv6(frame, at)),
-            BRIDGED => Some(Stack::from_ethernet(frame, at)),
+            TYPE_IPV4 => Some(Stack::from_ipv4(frame, at)),
+            TYPE_IPV6 => Some(Stack::from_ipv6(frame, at)),
+            TYPE_BRIDGED => Some(Stack::from_ethernet(frame, at)),
             _ if MPLS.contains(&ether_type) => Some(Stack::from_labels(frame, at)),
             _ => None,
         }
@@ -301,10 +301,12 @@ impl Stack {
         let at = self.upper_at;
         let ports = || Some(Ports { source: u16_at(frame, at)?, destination: u16_at(frame, at + 2)? });
         let upper = match self.protocol {
-            TCP => ports().map(Upper::Tcp),
-            UDP => ports().map(Upper::Udp),
-            ESP => u32_at(frame, at).and_then(|spi| u32_at(frame, at + 4).map(|sequence| Upper::Esp { spi, sequence })),
-            GRE => u16_at(frame, at).and_then(|flags| {
+            PROTOCOL_TCP => ports().map(Upper::Tcp),
+            PROTOCOL_UDP => ports().map(Upper::Udp),
+            PROTOCOL_ESP => {
+                u32_at(frame, at).and_then(|spi| u32_at(frame, at + 4).map(|sequence| Upper::Esp { spi, sequence }))
+            }
+            PROTOCOL_GRE => u16_at(frame, at).and_then(|flags| {
                 let key_at = at + 4 + if flags & 0x8000 != 0 { 4 } else { 0 };
                 let key = if flags & 0x2000 != 0 { u32_at(frame, key_at)? } else { 0 };
                 Some(Upper::Gre(Gre { flags, protocol: u16_at(frame, at + 2)?, key }))

@@ -1,7 +1,7 @@
 //! Frames that the kernel passes on longer than any wire carries: it hands out what TCP or UDP has to send in one piece
 //! and leaves the cutting to the device. A raw queue pair gets what would have come off the wire.
 
-use super::layers::{TCP, UDP};
+use super::layers::{PROTOCOL_TCP, PROTOCOL_UDP};
 use super::{Internet, Layers, fill_checksums, put_at, u16_at, u32_at};
 use alloc::vec::Vec;
 
@@ -24,7 +24,7 @@ pub enum OffloadKind {
 }
 
 const FIN_PSH: u8 = 0x09;
-const CWR: u8 = 0x80;
+const CWR_FLAG: u8 = 0x80;
 
 /// Shows the segments of a frame, in order, each built in `scratch` with its checksums. False if the frame is not what
 /// the offload says: then nothing was shown.
@@ -33,8 +33,8 @@ pub fn each_segment(frame: &[u8], offload: Offload, scratch: &mut Vec<u8>, mut s
     let stack = layers.outer;
     let upper = stack.upper_at;
     let header = match (offload.kind, stack.protocol) {
-        (OffloadKind::Tcp, TCP) => frame.get(upper + 12).map(|offset| usize::from(offset >> 4) * 4),
-        (OffloadKind::Udp, UDP) => Some(8),
+        (OffloadKind::Tcp, PROTOCOL_TCP) => frame.get(upper + 12).map(|offset| usize::from(offset >> 4) * 4),
+        (OffloadKind::Udp, PROTOCOL_UDP) => Some(8),
         _ => None,
     };
     let (Some(header), Some(internet)) = (header, stack.internet) else { return false };
@@ -65,7 +65,7 @@ pub fn each_segment(frame: &[u8], offload: Offload, scratch: &mut Vec<u8>, mut s
         match offload.kind {
             OffloadKind::Tcp => {
                 let sequence = first_sequence.wrapping_add((index * usize::from(offload.size)) as u32);
-                let cleared = if index + 1 < count { FIN_PSH } else { 0 } | if index > 0 { CWR } else { 0 };
+                let cleared = if index + 1 < count { FIN_PSH } else { 0 } | if index > 0 { CWR_FLAG } else { 0 };
                 put_at(scratch, upper + 4, sequence.to_be_bytes());
                 put_at(scratch, upper + 13, [flags & !cleared]);
             }

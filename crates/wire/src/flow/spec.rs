@@ -1,7 +1,7 @@
 //! Flow specifications: what a program asks of a frame's headers, and what is done with the frames that have it. They
 //! lie in memory as `verbs.h` has them; here they become values, or an error that says what is wrong.
 
-use super::layers::{IPV4, IPV6};
+use super::layers::{TYPE_IPV4, TYPE_IPV6};
 use super::{Internet, Layers, Stack, Upper, bytes_at};
 
 /// What kind of specification it is, with the numbers of `ibv_flow_spec_type`.
@@ -26,7 +26,7 @@ pub enum SpecType {
 }
 
 /// The flag that has a specification speak of the headers inside a tunnel.
-const INNER: u32 = 0x100;
+const INNER_FLAG: u32 = 0x100;
 
 /// Why a specification was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -61,7 +61,7 @@ pub enum SpecError {
 
 /// One part of a flow: a condition, or what is done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Part {
+pub enum FlowPart {
     /// A condition.
     Match(Match),
     /// What is done.
@@ -202,13 +202,13 @@ impl SpecType {
     }
 }
 
-impl Part {
+impl FlowPart {
     /// Reads one specification, all of its bytes.
-    pub fn parse(bytes: &[u8]) -> Result<Part, SpecError> {
+    pub fn parse(bytes: &[u8]) -> Result<FlowPart, SpecError> {
         let code = bytes_at(bytes, 0).map_or(0, u32::from_ne_bytes);
-        let found = SpecType::ALL.into_iter().find(|kind| *kind as u32 == code & !INNER);
+        let found = SpecType::ALL.into_iter().find(|kind| *kind as u32 == code & !INNER_FLAG);
         let kind = found.ok_or(SpecError::UnknownType(code))?;
-        let inner = code & INNER != 0;
+        let inner = code & INNER_FLAG != 0;
         if inner && !kind.may_be_inner() {
             return Err(SpecError::NotInner(kind));
         }
@@ -238,20 +238,20 @@ impl Part {
                 let tag = number(8)?;
                 // As many bits as completions of hardware have for it.
                 return match tag >> 24 {
-                    0 => Ok(Part::Action(Action::Tag(tag))),
+                    0 => Ok(FlowPart::Action(Action::Tag(tag))),
                     _ => Err(SpecError::TooLarge { field: "tag" }),
                 };
             }
-            SpecType::ActionDrop => return Ok(Part::Action(Action::Drop)),
+            SpecType::ActionDrop => return Ok(FlowPart::Action(Action::Drop)),
             SpecType::ActionCount => {
                 let address = bytes_at(bytes, 8).map(u64::from_ne_bytes).ok_or(short)?;
-                return Ok(Part::Action(Action::Count(address)));
+                return Ok(FlowPart::Action(Action::Count(address)));
             }
             SpecType::ActionHandle => return Err(SpecError::NotOffered(kind)),
         };
         let filter = filter.ok_or(short)?;
         filter.check()?;
-        Ok(Part::Match(Match { inner, filter }))
+        Ok(FlowPart::Match(Match { inner, filter }))
     }
 }
 
@@ -292,8 +292,8 @@ impl Filter {
     /// The Ethernet type that this filter needs, if it needs one: what contradicts it never matches.
     pub(super) fn ether_type(&self) -> Option<u16> {
         match self {
-            Filter::Ipv4 { .. } => Some(IPV4),
-            Filter::Ipv6 { .. } => Some(IPV6),
+            Filter::Ipv4 { .. } => Some(TYPE_IPV4),
+            Filter::Ipv6 { .. } => Some(TYPE_IPV6),
             Filter::Eth { value, mask } if mask[12..14] == [0xff; 2] => {
                 Some(u16::from_be_bytes([value[12], value[13]]))
             }

@@ -156,8 +156,8 @@ fn spec(kind: u32, size: u16, at: usize, value: &[u8], mask: &[u8], apart: usize
 }
 
 fn condition(bytes: &[u8]) -> Match {
-    match Part::parse(bytes) {
-        Ok(Part::Match(condition)) => condition,
+    match FlowPart::parse(bytes) {
+        Ok(FlowPart::Match(condition)) => condition,
         other => panic!("{other:?}"),
     }
 }
@@ -187,7 +187,7 @@ fn conditions_ask_for_the_bits_of_their_mask() {
 
 #[test]
 fn specifications_that_cannot_be_are_refused() {
-    let kind_of = |bytes: &[u8]| Part::parse(bytes).unwrap_err();
+    let kind_of = |bytes: &[u8]| FlowPart::parse(bytes).unwrap_err();
     assert_eq!(kind_of(&spec(0x33, 24, 8, &[], &[], 0)), SpecError::UnknownType(0x33));
     assert_eq!(kind_of(&[]), SpecError::UnknownType(0));
     assert!(matches!(kind_of(&spec(0x20, 38, 6, &[], &[], 0)), SpecError::Size { given: 38, needed: 40, .. }));
@@ -195,9 +195,9 @@ fn specifications_that_cannot_be_are_refused() {
     assert_eq!(kind_of(&spec(0x1002, 16, 8, &[], &[], 0)), SpecError::NotOffered(SpecType::ActionHandle));
     assert_eq!(kind_of(&spec(0x31, 88, 40, &[0, 0x10, 0, 0], &[], 0)), SpecError::TooLarge { field: "flow label" });
     let tag = spec(0x1000, 12, 8, &0x12_3456u32.to_ne_bytes(), &[], 0);
-    assert_eq!(Part::parse(&tag), Ok(Part::Action(Action::Tag(0x12_3456))));
+    assert_eq!(FlowPart::parse(&tag), Ok(FlowPart::Action(Action::Tag(0x12_3456))));
     assert!(matches!(kind_of(&spec(0x1000, 12, 8, &u32::MAX.to_ne_bytes(), &[], 0)), SpecError::TooLarge { .. }));
-    assert_eq!(Part::parse(&spec(0x1001, 8, 6, &[], &[], 0)), Ok(Part::Action(Action::Drop)));
+    assert_eq!(FlowPart::parse(&spec(0x1001, 8, 6, &[], &[], 0)), Ok(FlowPart::Action(Action::Drop)));
 }
 
 fn rule(id: u32, kind: RuleKind, priority: u16, matches: Vec<Match>) -> Rule<u32> {

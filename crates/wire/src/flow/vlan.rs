@@ -4,23 +4,23 @@ use super::{ETHERNET_HEADER, bytes_at, u16_at};
 use alloc::vec::Vec;
 
 /// Where a tag lies: behind the two addresses.
-const PLACE: usize = 12;
-const TAG: usize = 4;
+const TAG_OFFSET: usize = 12;
+const TAG_BYTES: usize = 4;
 
 /// Puts a tag into a frame: what kind of tag, and its priority and number.
 pub fn insert_tag(frame: &mut Vec<u8>, kind: u16, tag: u16) {
     if frame.len() >= ETHERNET_HEADER {
-        let bytes: [u8; TAG] = (u32::from(kind) << 16 | u32::from(tag)).to_be_bytes();
-        frame.splice(PLACE..PLACE, bytes);
+        let bytes: [u8; TAG_BYTES] = (u32::from(kind) << 16 | u32::from(tag)).to_be_bytes();
+        frame.splice(TAG_OFFSET..TAG_OFFSET, bytes);
     }
 }
 
 /// Takes the first tag out of a frame, if it has one of a customer's VLAN.
 pub fn remove_tag(frame: &[u8]) -> Option<(Vec<u8>, u16)> {
-    if u16_at(frame, PLACE) != Some(0x8100) {
+    if u16_at(frame, TAG_OFFSET) != Some(0x8100) {
         return None;
     }
-    let tag = u16::from_be_bytes(bytes_at(frame, PLACE + 2)?);
-    let (addresses, rest) = (frame.get(..PLACE)?, frame.get(PLACE + TAG..)?);
+    let tag = u16::from_be_bytes(bytes_at(frame, TAG_OFFSET + 2)?);
+    let (addresses, rest) = (frame.get(..TAG_OFFSET)?, frame.get(TAG_OFFSET + TAG_BYTES..)?);
     Some(([addresses, rest].concat(), tag))
 }

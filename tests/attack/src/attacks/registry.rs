@@ -375,9 +375,13 @@ fn offers(network: &Network) -> Outcome<Verdict> {
     let _ = hand.does("hold [::1]:4791")?;
     let mut told = 0;
     for name in &names {
-        for kind in
-            [greeting::OFFER, greeting::WELCOME, greeting::REFUSAL, greeting::ROOM, greeting::CONNECTION_RECORDS]
-        {
+        for kind in [
+            greeting::RING_OFFER,
+            greeting::RING_WELCOME,
+            greeting::RING_REFUSAL,
+            greeting::ROOM_NOTICE,
+            greeting::CONNECTION_RECORDS,
+        ] {
             for descriptors in 0..=3 {
                 let Ok(index) = hand.does(format_args!("connect {name}"))? else { continue };
                 let message = hex(&greeting::of(kind));
@@ -412,7 +416,7 @@ fn slow_reader(network: &Network) -> Outcome<Verdict> {
 }
 
 fn probes(network: &Network) -> Outcome<Verdict> {
-    use host::steering::probe::{Answer, Probe};
+    use host::steering::probe::{Probe, ProbeAnswer};
     let mut pair = Pair::start(network, Place::Users)?;
     let mut hand = Hand::attacker(&network.home)?;
     let everything: Vec<_> = (1..200).filter_map(host::slots::Slot::new).collect();
@@ -422,7 +426,7 @@ fn probes(network: &Network) -> Outcome<Verdict> {
     let ports: Vec<u16> = table.lines().skip(1).filter_map(port).collect();
     for round in 0..20u64 {
         for port in &ports {
-            let answer = Answer {
+            let answer = ProbeAnswer {
                 nonce: round,
                 index: round as u16 % 4,
                 socket: round,

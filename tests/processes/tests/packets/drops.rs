@@ -408,13 +408,13 @@ fn rings_and_records_that_make_no_sense() {
     let bench = Bench::new();
     // An offer without a ring.
     let socket = connection(&bench);
-    bench.after(DropReason::RingRefused, || tell(&socket, greeting::OFFER, &[]));
+    bench.after(DropReason::RingRefused, || tell(&socket, greeting::RING_OFFER, &[]));
     // A ring whose first record is of no kind. What lies before the records is a page.
     const CONTROL: usize = 4096;
-    let ring = sealed_memory(CONTROL + link::shared::SMALL);
+    let ring = sealed_memory(CONTROL + link::shared::SMALL_RING_BYTES);
     let socket = connection(&bench);
     write_at(&ring, CONTROL, &u32::MAX.to_ne_bytes());
-    bench.after(DropReason::BrokenRing, || tell(&socket, greeting::OFFER, &[ring.as_raw_fd()]));
+    bench.after(DropReason::BrokenRing, || tell(&socket, greeting::RING_OFFER, &[ring.as_raw_fd()]));
     // Records of a process that ends at once.
     let records = sealed_memory(4096);
     write_at(&records, 0, &[0xff; 48]);

@@ -139,7 +139,7 @@ fn marked_packets_are_answered_and_slow_their_sender_down() {
         // this one waits for one just now, the last notification is forgotten.
         let slowed = |rate: Option<u64>| rate.is_some_and(|rate| rate < 100_000_000_000);
         let mut rounds = 0..20;
-        while !slowed(pair.end.qp.congested_rate(&pair.end.nic)) {
+        while !slowed(pair.end.qp.congested_rate(pair.end.nic.now())) {
             assert!(rounds.next().is_some(), "not slowed down over {link}");
             pair.write(8, true);
         }

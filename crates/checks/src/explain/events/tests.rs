@@ -314,6 +314,30 @@ fn a_refused_request_of_the_peer_names_the_memory() {
 }
 
 #[test]
+fn a_null_region_that_the_peer_reached_for_is_named() {
+    let null = Call::RegisterMemory {
+        key: Key::new(0x77),
+        pd: 3,
+        address: 0,
+        length: 0,
+        iova: 0,
+        access: Access::LOCAL_WRITE,
+    };
+    // Its lkey, and the rkey that programs find in it.
+    for (key, cause) in [(0x77, RefusalCause::NotPermitted), (0, RefusalCause::UnknownKey)] {
+        let mut events = scene("RC", "RTS");
+        events.push(called(null));
+        let (key, access) = (Key::new(key), Access::REMOTE_WRITE);
+        events.push(event(5, Kind::AccessRefused { key, address: 0x1000, length: 64, access, cause }));
+        events.push(event(6, Kind::AsyncEvent { name: "IBV_EVENT_QP_ACCESS_ERR" }));
+        let findings = told(&events, 7);
+        let seen = "the region of ibv_alloc_null_mr in PD 3, which no peer may reach";
+        assert!(findings[0].evidence[0].contains(seen), "{}", findings[0]);
+        assert!(findings[0].advice.contains("has an lkey only"), "{}", findings[0]);
+    }
+}
+
+#[test]
 fn a_key_whose_bytes_are_in_reverse_is_told_first_and_with_what_to_do() {
     let mut events = scene("RC", "RTS");
     let (pd, access, key) = (1, Access::REMOTE_WRITE, Key::new(0x7700_0000));

@@ -137,6 +137,14 @@ pub(super) fn unsuitable(failed: &Failed<'_>, what: &'static str) -> Finding {
         .because("the program allowed no READs and atomics on this queue pair")
 }
 
+/// The kind of queue pair does not have the operation.
+pub(super) fn not_carried(failed: &Failed<'_>, transport: &'static str) -> Finding {
+    let advice = "WRITE needs RC or UC, READ and atomics need RC, and datagrams (UD) can only be sent";
+    failed
+        .finding(NOT_CARRIED, &format!("{transport} has no such operation"), advice)
+        .because("ibv_post_send takes the request, and the NIC finds that it has no packet for it")
+}
+
 /// A message was matched, and its data could not be fetched.
 pub(super) fn rendezvous(failed: &Failed<'_>) -> Finding {
     let advice = "go on with the message in software: the completion has its tag and its rendezvous header";

@@ -77,8 +77,8 @@ fn with_memory(mut finding: Finding, failed: &Failed<'_>, rule: Number) -> Findi
         REMOTE_WINDOW,
     ];
     if let (true, Some((address, length, key))) = (about_memory.contains(&rule), failed.remote()) {
-        finding.evidence.extend(naming::memory_for_peer(failed.model, key, address, length, failed.at));
-        if let Some(advice) = naming::advice_on_key(failed.model, key) {
+        finding.evidence.extend(naming::memory_of_peer(failed.model, key, address, length, failed.at));
+        if let Some(advice) = naming::advice_on_rkey(failed.model, key) {
             finding.advice = advice.into();
         }
     }

@@ -290,6 +290,7 @@ fn every_failure_has_a_rule_and_every_rule_a_page() {
         Failure::AtomicTooShort { length: 4 },
         Failure::BadAnswer { what: "no", psn },
         Failure::PeerFault { what: "no", psn },
+        Failure::NotCarried { transport: "UD" },
         Failure::Unsuitable { what: "no" },
         Failure::Flushed,
     ]);
@@ -329,12 +330,12 @@ fn an_lkey_that_a_peer_is_shown_is_named() {
         access: Access::LOCAL_WRITE,
     };
     model.apply(&called(1, call), &mut Absent);
-    let seen = crate::naming::memory_for_peer(&model, local, 0x9000, 64, 7);
+    let seen = crate::naming::memory_of_peer(&model, local, 0x9000, 64, 7);
     assert!(seen[0].contains("0xa2 is the lkey of [0x9000, +4096)"), "{seen:?}");
     assert!(seen[0].contains("the rkey of that region is 0x22"), "{seen:?}");
-    assert_eq!(crate::naming::advice_on_key(&model, local), Some(crate::naming::ADVICE_ON_LOCAL_KEY));
+    assert_eq!(crate::naming::advice_on_rkey(&model, local), Some(crate::naming::ADVICE_ON_LOCAL_KEY));
     // The owner may name it so.
     let seen = crate::naming::memory(&model, local, 0x9000, 64, 7);
     assert!(seen[0].contains("key 0xa2 belongs to"), "{seen:?}");
-    assert_eq!(crate::naming::advice_on_key(&model, Key::new(0x22)), None);
+    assert_eq!(crate::naming::advice_on_rkey(&model, Key::new(0x22)), None);
 }

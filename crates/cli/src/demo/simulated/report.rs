@@ -61,7 +61,7 @@ impl Report {
     /// One line on the act that has just ended.
     pub fn verdict(&self, out: &mut impl Write) -> io::Result<()> {
         let Some((act, completion, verified)) = self.acts.last() else { return Ok(()) };
-        let (good, bad) = (style::GOOD, style::BAD);
+        let (good, bad) = (style::GOOD_STYLE, style::BAD_STYLE);
         match (completion, verified) {
             (Some(_), true) => writeln!(out, "   {good}{}{good:#}", praise(*act, self.options.size)),
             (Some(Completion { status: Status::Success, .. }), false) => {
@@ -80,7 +80,7 @@ impl Report {
 
     pub fn closing(&self, stage: &Stage, out: &mut impl Write) -> io::Result<()> {
         let numbers = self.numbers(stage);
-        let (good, bad) = (style::GOOD, style::BAD);
+        let (good, bad) = (style::GOOD_STYLE, style::BAD_STYLE);
         writeln!(out)?;
         if self.good() {
             writeln!(out, "{good}All four operations completed, and every byte was verified.{good:#}")?;

@@ -1,5 +1,6 @@
-//! Whoever tidies up after a program also attends to it: on a socket beside its files, it brings the files of counters
-//! up to date and answers `NETLINK_RDMA`. Connections come from the program and its children, through the library that
+//! The process that cleans up after a program also attends to it: on a socket beside its files, it brings the files of
+//! counters up to date and answers `NETLINK_RDMA`. Connections come from the program and its children, through the
+//! library that
 //! `ubiverbs run` preloads (`crates/paths`); the directory is closed to other users.
 
 use super::tree;
@@ -22,7 +23,7 @@ use std::time::{Duration, Instant};
 use transport::Counters;
 
 /// For how long what the host counted is not asked for again: as long as the kernel's counters live.
-const LIFESPAN: Duration = Duration::from_millis(10);
+const COUNTERS_CACHE_TIME: Duration = Duration::from_millis(10);
 
 /// Connections at a time; more are hung up.
 const MOST_CONNECTIONS: usize = 64;
@@ -35,11 +36,11 @@ const MOST_WAITING: usize = 256 << 20;
 const LONGEST_REQUEST: usize = 64 << 10;
 
 /// How a program says what it wants: see `crates/paths/src/attendant.rs`.
-const NETLINK: &[u8] = b"UbiN";
-const COUNTERS: &[u8] = b"UbiCount";
+const NETLINK_REQUEST: &[u8] = b"UbiN";
+const COUNTERS_REQUEST: &[u8] = b"UbiCount";
 
 /// Flags of every device, as `ibv_query_device` has them.
-const CAPABILITIES: u64 =
+const DEVICE_CAPABILITIES: u64 =
     1 << 1 | 1 << 2 | 1 << 7 | 1 << 10 | 1 << 11 | 1 << 12 | 1 << 13 | 1 << 17 | 1 << 20 | 1 << 21 | 1 << 24;
 
 pub struct Attendant {
@@ -78,7 +79,7 @@ impl Attendant {
                 name: name.clone(),
                 guid: device.guid(),
                 firmware: env!("CARGO_PKG_VERSION").into(),
-                capabilities: CAPABILITIES,
+                capabilities: DEVICE_CAPABILITIES,
                 interface: device.interface_index(),
                 interface_name: name.strip_prefix("ubi_").unwrap_or(name).into(),
                 active: device.port().active,
@@ -130,7 +131,7 @@ impl Attendant {
         }
     }
 
-    /// Answers what has come. False if the connection has ended, or should.
+    /// Returns what has come. False if the connection has ended, or should.
     fn attend(&mut self, connection: &mut Connection) -> bool {
         if !connection.flush() {
             return false;
@@ -145,7 +146,7 @@ impl Attendant {
                 Err(_) => return false,
             };
             let request = buffer.get(..length).unwrap_or_default();
-            let answers = match (connection.port, request.strip_prefix(NETLINK)) {
+            let answers = match (connection.port, request.strip_prefix(NETLINK_REQUEST)) {
                 (Some(port), _) => {
                     let mut host = Present { attendant: self, connection, processes: None };
                     netlink::answer(request, port, &mut host)
@@ -155,9 +156,9 @@ impl Attendant {
                     connection.port = Some(u32::from_ne_bytes(port));
                     continue;
                 }
-                (None, None) if request == COUNTERS => {
+                (None, None) if request == COUNTERS_REQUEST => {
                     self.refresh();
-                    vec![COUNTERS.to_vec()]
+                    vec![COUNTERS_REQUEST.to_vec()]
                 }
                 (None, None) => return false,
             };
@@ -171,7 +172,7 @@ impl Attendant {
     /// Asks what the host has counted, unless that was a moment ago.
     fn count(&mut self) {
         let now = Instant::now();
-        if self.counted.0.is_none_or(|then| now.duration_since(then) >= LIFESPAN)
+        if self.counted.0.is_none_or(|then| now.duration_since(then) >= COUNTERS_CACHE_TIME)
             && let Ok(counters) = inventory::port_counters(Users::All)
         {
             self.counted = (Some(Instant::now()), counters);

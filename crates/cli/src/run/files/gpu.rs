@@ -11,22 +11,22 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 /// Where the kernel lists what is on PCI.
-pub const DEVICES: &str = "/sys/bus/pci/devices";
+pub const PCI_DEVICES: &str = "/sys/bus/pci/devices";
 
 /// The root of the tree that is ours, under `/sys/devices`; the two ports of the switch, each a bridge; the bus behind.
-const ROOT: &str = "pci7562:00";
+const PCI_ROOT: &str = "pci7562:00";
 const UPPER_PORT: &str = "7562:00:00.0";
 const LOWER_PORT: &str = "7562:01:00.0";
-const BUS: &str = "7562:02";
+const PCI_BUS: &str = "7562:02";
 
 /// Where the switch's lower port is under `/sys/devices`. Programs take two steps from a device to the switch it is at.
 fn port() -> PathBuf {
-    Path::new(ROOT).join(UPPER_PORT).join(LOWER_PORT)
+    Path::new(PCI_ROOT).join(UPPER_PORT).join(LOWER_PORT)
 }
 
 /// The place of a device beside the GPUs, by its position.
 pub fn place(position: usize) -> PathBuf {
-    port().join(format!("{BUS}:{:02x}.0", position % 32))
+    port().join(format!("{PCI_BUS}:{:02x}.0", position % 32))
 }
 
 /// The GPUs: their directories under `/sys/devices`.
@@ -45,11 +45,11 @@ pub fn find(devices: &Path) -> Vec<PathBuf> {
 
 /// A variable that programs with a GPU get, unless it is set: NCCL's ranks wait for data with nothing under way that
 /// could fail when the peer is killed, so they are told.
-pub const VARIABLE: (&str, &str) = (environment::PEER_GONE, "fatal");
+pub const PEER_GONE_SETTING: (&str, &str) = (environment::PEER_GONE, "fatal");
 
 /// Whether there is one.
 pub fn are_here() -> bool {
-    !find(Path::new(DEVICES)).is_empty()
+    !find(Path::new(PCI_DEVICES)).is_empty()
 }
 
 /// Shows GPUs behind the switch: under `root`, which stands for `/`.
@@ -64,14 +64,14 @@ pub fn write(root: &Path, gpus: &[PathBuf]) -> io::Result<()> {
     if gpus.is_empty() {
         return Ok(());
     }
-    pci_device(&devices.join(ROOT).join(UPPER_PORT), "0x060400")?;
+    pci_device(&devices.join(PCI_ROOT).join(UPPER_PORT), "0x060400")?;
     pci_device(&behind, "0x060400")?;
     for (path, text) in link_facts() {
-        file(&devices.join(ROOT).join(path), text)?;
+        file(&devices.join(PCI_ROOT).join(path), text)?;
     }
-    show_bus(root, &Path::new(ROOT).join("pci_bus/7562:00"))?;
-    show_bus(root, &Path::new(ROOT).join(UPPER_PORT).join("pci_bus/7562:01"))?;
-    show_bus(root, &port().join("pci_bus").join(BUS))?;
+    show_bus(root, &Path::new(PCI_ROOT).join("pci_bus/7562:00"))?;
+    show_bus(root, &Path::new(PCI_ROOT).join(UPPER_PORT).join("pci_bus/7562:01"))?;
+    show_bus(root, &port().join("pci_bus").join(PCI_BUS))?;
     for gpu in gpus {
         let (Some(name), Some(bus)) = (gpu.file_name(), gpu.file_name().and_then(|name| name.to_str()?.get(..7)))
         else {
@@ -82,7 +82,7 @@ pub fn write(root: &Path, gpus: &[PathBuf]) -> io::Result<()> {
         mirror(gpu, &place)?;
         // Programs find a device by its bus and two steps up. Its neighbours that are no GPUs are where they were.
         show_bus(root, &port().join("pci_bus").join(bus))?;
-        for neighbour in fs::read_dir(DEVICES).into_iter().flatten().flatten() {
+        for neighbour in fs::read_dir(PCI_DEVICES).into_iter().flatten().flatten() {
             let same_bus = neighbour.file_name().to_str().is_some_and(|name| name.starts_with(bus));
             let path = behind.join(neighbour.file_name());
             let is_gpu = gpus.iter().any(|gpu| gpu.file_name() == Some(&neighbour.file_name()));

@@ -17,7 +17,7 @@ pub fn write(root: &Path, devices: &[Device]) -> io::Result<()> {
         fs::create_dir_all(root.join(class))?;
     }
     file(&root.join("sys/class/infiniband_verbs/abi_version"), "6")?;
-    let gpus = gpu::find(Path::new(gpu::DEVICES));
+    let gpus = gpu::find(Path::new(gpu::PCI_DEVICES));
     gpu::write(root, &gpus)?;
     for (position, device) in devices.iter().enumerate() {
         let beside_gpus = (!gpus.is_empty()).then(|| gpu::place(position));

@@ -1,7 +1,7 @@
 //! A report as JUnit writes it, for the test pages of CI systems: one test case per rule that was on. A rule whose
 //! severity is error fails if it is broken; what others have to say is the output of a test that passed.
 
-use crate::run::findings::{Run, Told};
+use crate::run::findings::{Run, WrittenFinding};
 use crate::run::staying::Ended;
 use checks::{Rule, Severity};
 use std::fmt::Write;
@@ -45,7 +45,7 @@ pub fn write(run: &Run) -> String {
             continue;
         }
         text.push_str(">\n");
-        let (errors, others): (Vec<&Told>, Vec<&Told>) =
+        let (errors, others): (Vec<&WrittenFinding>, Vec<&WrittenFinding>) =
             findings.iter().copied().partition(|told| told.severity() == Severity::Error);
         if let Some(first) = errors.first() {
             let message = Escaped(&first.what).to_string();
@@ -64,7 +64,7 @@ pub fn write(run: &Run) -> String {
     text
 }
 
-fn describe(run: &Run, told: &Told, text: &mut String) {
+fn describe(run: &Run, told: &WrittenFinding, text: &mut String) {
     let times = if told.count == 1 { String::new() } else { format!(" ({} times)", told.count) };
     let mut lines =
         vec![format!("{} {}/{}: {}: {}{times}", run.program(told.pid), told.pid, told.tid, told.severity, told.what)];

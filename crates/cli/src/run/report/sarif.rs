@@ -1,12 +1,13 @@
 //! A report as SARIF 2.1.0 (OASIS). Every rule is in it with its page; a result's place is the program, and inside it
 //! the object that the finding is about: there are no lines of source code.
 
-use crate::run::findings::{Run, Told};
+use crate::run::findings::{Run, WrittenFinding};
 use crate::run::staying::Ended;
 use checks::{Rule, Severity};
 use serde_json::{Value, json};
 
-const SCHEMA: &str = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json";
+const SCHEMA_ADDRESS: &str =
+    "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json";
 
 pub fn write(run: &Run) -> Value {
     let rules: Vec<Value> = Rule::all().map(rule).collect();
@@ -21,7 +22,7 @@ pub fn write(run: &Run) -> Value {
         Ended::Signal(signal) => invocation["exitSignalNumber"] = json!(signal),
     }
     json!({
-        "$schema": SCHEMA,
+        "$schema": SCHEMA_ADDRESS,
         "version": "2.1.0",
         "runs": [{
             "tool": {
@@ -58,7 +59,7 @@ fn level(severity: Severity) -> &'static str {
     }
 }
 
-fn result(run: &Run, told: &Told) -> Value {
+fn result(run: &Run, told: &WrittenFinding) -> Value {
     let program = Some(run.program(told.pid)).filter(|program| !program.is_empty()).unwrap_or("program");
     let mut text = told.what.clone();
     if let Some(cause) = &told.cause {

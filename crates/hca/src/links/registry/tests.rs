@@ -114,7 +114,7 @@ impl Link for Pipe {
 }
 
 /// The line: it leads to queue pairs of this host that are not this NIC's.
-fn through_the_pipe(host: &Host<'_>, peer: &Peer, entry: &Arc<Entry>) -> Option<path::Link> {
+fn through_the_pipe(host: &Host<'_>, peer: &Peer, entry: &Arc<LinkEntry>) -> Option<path::Link> {
     (peer.is_here && !host.numbers.owns(peer.qpn)).then(|| path::Link::General(Arc::clone(entry)))
 }
 
@@ -129,7 +129,7 @@ struct End {
 
 impl End {
     fn new(pipe: &Arc<Pipe>) -> End {
-        let entry = Entry::general(Arc::<Pipe>::clone(pipe), through_the_pipe);
+        let entry = LinkEntry::general(Arc::<Pipe>::clone(pipe), through_the_pipe);
         let nic = Nic::open_with_links(Options::default(), vec![entry]).unwrap();
         let device = nic.devices().into_iter().find(|device| device.name() == "ubi_lo").expect("a device for lo");
         let context = nic.open_device(&device).unwrap();

@@ -45,7 +45,7 @@ pub(super) fn text(checker: &Checker, validates: bool, events: u64) -> Option<St
     Some(told)
 }
 
-/// The same as a JSON object: `summary` has one object per rule and subject.
+/// The summary as a JSON object: `summary` has one object per rule and subject.
 pub(super) fn json(checker: &Checker, stamp: Stamp, events: u64) -> String {
     let counts: Vec<String> = checker
         .counts()

@@ -23,7 +23,7 @@ struct Memory {
 unsafe impl Send for Memory {}
 
 /// The latest is the last.
-static MEMORIES: Mutex<Vec<Memory>> = Mutex::new(Vec::new());
+static MAPPED_MEMORIES: Mutex<Vec<Memory>> = Mutex::new(Vec::new());
 
 impl Memory {
     fn mapping(&self) -> Mapping {
@@ -39,7 +39,7 @@ impl Mapping {
         let pages: Box<[Page]> = (0..length.div_ceil(4096)).map(|_| Page(UnsafeCell::new([0; 4096]))).collect();
         let memory = Memory { descriptor: fd.as_raw_fd(), pages: Box::leak(pages), length };
         let mapping = memory.mapping();
-        MEMORIES.lock().unwrap_or_else(PoisonError::into_inner).push(memory);
+        MAPPED_MEMORIES.lock().unwrap_or_else(PoisonError::into_inner).push(memory);
         Ok((mapping, fd))
     }
 
@@ -50,7 +50,7 @@ impl Mapping {
 
     /// The memory that was created with this descriptor.
     pub fn accept(fd: BorrowedFd<'_>, lengths: impl FnOnce(u64) -> bool) -> io::Result<Mapping> {
-        let memories = MEMORIES.lock().unwrap_or_else(PoisonError::into_inner);
+        let memories = MAPPED_MEMORIES.lock().unwrap_or_else(PoisonError::into_inner);
         let memory = memories.iter().rev().find(|memory| memory.descriptor == fd.as_raw_fd());
         let memory = memory.filter(|memory| lengths(memory.length as u64)).ok_or(io::ErrorKind::InvalidData)?;
         Ok(memory.mapping())

@@ -223,9 +223,9 @@ fn what_another_process_has_proven_is_believed() {
 fn the_tables_do_not_grow_without_end() {
     let mut known = Identifications::default();
     let (ip, _) = header(PEER, PORT);
-    for at in 0..SENDERS as u32 + 100 {
+    for at in 0..MAX_SENDERS as u32 + 100 {
         let source = Ipv4Addr::from(0x0a00_0000 + at);
         known.surprise(&Ipv4Header { source, identification: 700, ..ip }, PORT, 0, true);
-        assert!(known.runs.len() <= SENDERS + 2 && known.questions.len() <= QUESTIONS);
+        assert!(known.runs.len() <= MAX_SENDERS + 2 && known.questions.len() <= MAX_QUESTIONS);
     }
 }

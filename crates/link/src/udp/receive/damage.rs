@@ -1,5 +1,5 @@
 //! Damaged packets through everything that a datagram meets after the system call that brings it. All damage of one bit
-//! and of two, for every path MTU; bursts; random damage. How many packets, [`PACKETS`] tells, from the environment:
+//! and of two, for every path MTU; bursts; random damage. How many packets, [`PACKETS_VARIABLE`] tells, from the environment:
 //! the tests take a sample, `cargo xtask damage` takes a thousand million.
 //!
 //! A CRC of 32 bits finds all damage of up to three bits in packets of this length and all bursts of up to 32 bits; of
@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use wire::{Bth, Headers, Icrc, Opcode, Psn, Qpn, UdpHeader};
 
 /// How many damaged packets.
-const PACKETS: &str = "UBIVERBS_TEST_DAMAGED";
+const PACKETS_VARIABLE: &str = "UBIVERBS_TEST_DAMAGED";
 
 /// Where chance begins.
-const SEED: &str = "UBIVERBS_TEST_SEED";
+const SEED_VARIABLE: &str = "UBIVERBS_TEST_SEED";
 
 const MTUS: [usize; 5] = [256, 512, 1024, 2048, 4096];
 
@@ -55,7 +55,7 @@ struct Bench {
 }
 
 /// The last identification of a sender that counts.
-const LAST: u16 = 40_000;
+const MAX_IDENTIFICATION: u16 = 40_000;
 
 impl Bench {
     fn new(sender: Sender, mtu: usize) -> Bench {
@@ -68,7 +68,7 @@ impl Bench {
                 bench.place(0, mtu);
                 assert_eq!(bench.judge().packets, 1);
             }
-            Sender::Unknown => bench.place(LAST, mtu),
+            Sender::Unknown => bench.place(MAX_IDENTIFICATION, mtu),
             Sender::Counting => bench.count(mtu),
         }
         (bench.judged, bench.accepted) = (0, 0);
@@ -77,13 +77,13 @@ impl Bench {
 
     /// Lets undamaged packets of a sender that counts come, and puts the next into the buffer.
     fn count(&mut self, mtu: usize) {
-        for identification in LAST - 3..LAST {
+        for identification in MAX_IDENTIFICATION - 3..MAX_IDENTIFICATION {
             self.place(identification, mtu);
             self.judge();
         }
-        self.place(LAST, mtu);
+        self.place(MAX_IDENTIFICATION, mtu);
         assert_eq!(self.judge().packets, 1);
-        self.place(LAST + 1, mtu);
+        self.place(MAX_IDENTIFICATION + 1, mtu);
     }
 
     /// Puts a packet with this identification into the buffer, as if a call had brought it.
@@ -249,9 +249,9 @@ fn pairs(sender: Sender, mtu: usize, every: u64, seed: u64) -> (u64, u64) {
 
 #[test]
 fn damaged_packets_are_accepted_no_more_often_than_a_crc_of_32_bits_allows() {
-    let total = number(PACKETS).unwrap_or(400_000);
-    let mut dice = Dice(number(SEED).unwrap_or(1));
-    println!("{PACKETS}={total} {SEED}={}", dice.0);
+    let total = number(PACKETS_VARIABLE).unwrap_or(400_000);
+    let mut dice = Dice(number(SEED_VARIABLE).unwrap_or(1));
+    println!("{PACKETS_VARIABLE}={total} {SEED_VARIABLE}={}", dice.0);
     let mut judged = 0;
     let mut report = |what: &str, sender: Sender, mtu: usize, count: u64, accepted: u64, allowed: f64| {
         judged += count;

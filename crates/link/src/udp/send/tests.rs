@@ -32,11 +32,11 @@ fn packets_that_were_put_together_can_still_be_sent_one_by_one() {
     let mut sender = Sender::open(Family::V4).unwrap();
     let here = Ipv4Addr::LOCALHOST.into();
     let route = Route { source: here, destination: here, scope: 0, traffic_class: 0, hop_limit: 64 };
-    sender.stage(&route, &mut Three, NONE, false).unwrap();
+    sender.stage(&route, &mut Three, NOTHING_LENT, false).unwrap();
     let staged = sender.staged.take().unwrap();
     assert_eq!(staged.segments, 3);
     // As if the kernel had refused to cut them.
-    assert_eq!(sender.send_singly::<std::convert::Infallible>(&staged, NONE).unwrap(), 3);
+    assert_eq!(sender.send_singly::<std::convert::Infallible>(&staged, NOTHING_LENT).unwrap(), 3);
     let deadline = Instant::now() + Duration::from_secs(5);
     let (mut found, mut damaged) = (Vec::new(), 0);
     while found.len() < 3 && Instant::now() < deadline {
@@ -141,7 +141,7 @@ fn lent_payload_arrives_like_any_other_and_what_was_changed_is_damaged() {
     let whole: Vec<_> = (0u32..).zip(bytes.chunks(LONG).map(<[u8]>::to_vec)).collect();
     let lent = cells(&bytes);
     // Behind a packet that was copied, and more than one datagram holds: they go by one call.
-    sender.stage(&route, &mut Long(bytes[..LONG].to_vec(), false), NONE, false).unwrap();
+    sender.stage(&route, &mut Long(bytes[..LONG].to_vec(), false), NOTHING_LENT, false).unwrap();
     let sent = sender.stage(&route, &mut Long(bytes.clone(), false), &lent, false).unwrap();
     assert_eq!((sent.packets, sent.calls, sender.loans.len()), (40, 1, 0));
     assert!(sender.staged.is_none() && sender.full.is_empty(), "nothing is sent from there later");

@@ -11,19 +11,19 @@ use std::time::Instant;
 use ubiverbs::{CompletionQueue, Endpoint, PreparedQueuePair, QueuePair, Reliable, RemoteSlice};
 
 /// How many are used.
-pub const CROWDS: [u32; 4] = [10, 100, 1_000, 10_000];
+pub const QUEUE_PAIR_COUNTS: [u32; 4] = [10, 100, 1_000, 10_000];
 
 /// How many bytes each WRITE carries.
-pub const SIZE: usize = 64;
+pub const WRITE_BYTES: usize = 64;
 
 /// WRITEs under way, all queue pairs taken together, however many there are.
 const UNDER_WAY: u32 = 32;
 
 /// How many endpoints fit into one message between the two sides.
-pub const TOGETHER: usize = 250;
+pub const ENDPOINTS_PER_MESSAGE: usize = 250;
 
 /// The queue pairs of one side.
-pub struct Crowd {
+pub struct ManyQueuePairs {
     cq: CompletionQueue,
     members: Vec<QueuePair<Reliable>>,
     /// Whose turn it is.
@@ -31,16 +31,19 @@ pub struct Crowd {
     under_way: u32,
 }
 
-impl Crowd {
-    pub fn new(station: &Station) -> Result<Crowd, Failure> {
+impl ManyQueuePairs {
+    pub fn new(station: &Station) -> Result<ManyQueuePairs, Failure> {
         let cq = station.context.completion_queue(UNDER_WAY).create()?;
-        Ok(Crowd { cq, members: Vec::new(), next: 0, under_way: 0 })
+        Ok(ManyQueuePairs { cq, members: Vec::new(), next: 0, under_way: 0 })
     }
 
     /// So many queue pairs that have no peer yet.
     pub fn prepare(&self, station: &Station, count: usize) -> Result<Vec<PreparedQueuePair<Reliable>>, Failure> {
-        let builder =
-            station.queue_pair::<Reliable>(&self.cq).max_sends(UNDER_WAY).max_receives(1).max_inline(SIZE as u32);
+        let builder = station
+            .queue_pair::<Reliable>(&self.cq)
+            .max_sends(UNDER_WAY)
+            .max_receives(1)
+            .max_inline(WRITE_BYTES as u32);
         (0..count).map(|_| Ok(builder.prepare()?)).collect()
     }
 
@@ -66,12 +69,12 @@ impl Crowd {
     ) -> Result<(), Failure> {
         let mut idle = Patience::new(control.gone());
         let used = self.members.len().min(among as usize);
-        let there = there.slice(0..SIZE as u64)?;
+        let there = there.slice(0..WRITE_BYTES as u64)?;
         let begun = Instant::now();
         for _ in 0..run.count {
             self.drain(UNDER_WAY - 1, &mut idle)?;
             self.next = if self.next + 1 < used { self.next + 1 } else { 0 };
-            self.members[self.next].write_inline(&[1; SIZE], there)?.polled(0);
+            self.members[self.next].write_inline(&[1; WRITE_BYTES], there)?.polled(0);
             self.under_way += 1;
         }
         self.drain(0, &mut idle)?;

@@ -1,8 +1,9 @@
 //! What the program calls, told to the trace. Off, each call costs one relaxed load.
 
-use crate::ground::Ground;
+use crate::ground::records::Records;
 use crate::objects::completion_queue::{CompletionChannel, CompletionQueue};
 use crate::objects::context::{AsyncEvent, Context};
+use crate::record::tracing::Tracing;
 use std::cell::Cell;
 use std::fmt::Display;
 use std::marker::PhantomData;
@@ -15,7 +16,7 @@ use transport::{
 use wire::access::Bind;
 use wire::{Gid, Key, Qpn, Srqn};
 
-impl Ground {
+impl Records {
     /// Tells the trace what the program called, if a sink listens; `call` is asked only then.
     #[inline]
     pub fn called(&self, qpn: Option<Qpn>, call: impl FnOnce() -> Call) {
@@ -116,10 +117,10 @@ impl OwnCalls {
         OwnCalls { _thread: PhantomData }
     }
 
-    /// The same where a sink listens: otherwise there is nothing to keep quiet about.
+    /// From now on, where a sink listens: otherwise there is nothing to keep quiet about.
     #[inline]
-    pub fn told_by(nic: &Ground) -> Option<OwnCalls> {
-        nic.trace.is_on().then(OwnCalls::begin)
+    pub fn told_by(tracing: &Tracing) -> Option<OwnCalls> {
+        tracing.is_on().then(OwnCalls::begin)
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 /// How long the thread waits for more: connections that are short come one after the other, and a new thread for each
 /// costs more.
-const PAUSE: Duration = Duration::from_secs(1);
+const IDLE_THREAD_TIME: Duration = Duration::from_secs(1);
 
 thread_local! {
     static IN_NIC: Cell<bool> = const { Cell::new(false) };
@@ -35,32 +35,32 @@ pub(crate) fn is_in_nic() -> bool {
 
 /// What is to be done with a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Errand {
+pub(crate) enum DeferredTask {
     /// It was closed, and has sent everything.
     End,
     /// The connection manager has said something.
-    OpenLetters,
+    HandleCmEvents,
     /// Nobody has it any more.
-    LetGo,
+    Release,
 }
 
 /// What is to be done, and the thread that does it, as long as there is something.
 #[derive(Debug, Default)]
-pub(crate) struct Elsewhere {
+pub(crate) struct DeferredTasks {
     list: Mutex<List>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct List {
-    errands: Vec<(Arc<Socket>, Errand)>,
+    tasks: Vec<(Arc<Socket>, DeferredTask)>,
     running: bool,
 }
 
-impl Elsewhere {
+impl DeferredTasks {
     /// Adds something. Where no thread can be made it waits for the next attempt.
-    pub fn add(&'static self, hub: &'static Hub, socket: Arc<Socket>, errand: Errand) {
-        self.lock().errands.push((socket, errand));
+    pub fn add(&'static self, hub: &'static Hub, socket: Arc<Socket>, task: DeferredTask) {
+        self.lock().tasks.push((socket, task));
         self.start(hub);
         self.changed.notify_one();
     }
@@ -76,15 +76,16 @@ impl Elsewhere {
     fn run(&self, hub: &Hub) {
         let mut list = self.lock();
         loop {
-            let errands = std::mem::take(&mut list.errands);
-            if errands.is_empty() {
-                let (after, waited) = self.changed.wait_timeout(list, PAUSE).unwrap_or_else(PoisonError::into_inner);
+            let tasks = std::mem::take(&mut list.tasks);
+            if tasks.is_empty() {
+                let (after, waited) =
+                    self.changed.wait_timeout(list, IDLE_THREAD_TIME).unwrap_or_else(PoisonError::into_inner);
                 list = after;
-                if waited.timed_out() && list.errands.is_empty() {
+                if waited.timed_out() && list.tasks.is_empty() {
                     drop(list);
                     hub.overdue().iter().for_each(|socket| socket.end());
                     list = self.lock();
-                    if list.errands.is_empty() && !hub.keeps_any() {
+                    if list.tasks.is_empty() && !hub.keeps_any() {
                         list.running = false;
                         return;
                     }
@@ -92,11 +93,11 @@ impl Elsewhere {
                 continue;
             }
             drop(list);
-            for (socket, errand) in errands {
-                match errand {
-                    Errand::End => socket.end(),
-                    Errand::OpenLetters => socket.kick(),
-                    Errand::LetGo => drop(socket),
+            for (socket, task) in tasks {
+                match task {
+                    DeferredTask::End => socket.end(),
+                    DeferredTask::HandleCmEvents => socket.kick(),
+                    DeferredTask::Release => drop(socket),
                 }
             }
             list = self.lock();

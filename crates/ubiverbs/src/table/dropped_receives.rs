@@ -43,7 +43,7 @@ pub(crate) enum Refused {
 }
 
 /// Where a receive that is about to be posted ends up.
-pub(crate) enum Place {
+pub(crate) enum ReceivePlace {
     /// It is to be posted.
     Post(Ticket),
     /// Its handle waits for the message of another.
@@ -67,7 +67,7 @@ fn has_succeeded(how: &How) -> bool {
 impl Table {
     /// Takes what a receive is about to hold.
     #[inline]
-    pub fn insert_receive(&self, held: Held) -> Result<Place, Held> {
+    pub fn insert_receive(&self, held: Held) -> Result<ReceivePlace, Held> {
         let mut inner = lock(&self.inner);
         if inner.closed {
             return Err(held);
@@ -77,7 +77,7 @@ impl Table {
         }
         let ticket = inner.take_slot(held, State::Pending(Observer::Handle(None)));
         inner.pending += 1;
-        Ok(Place::Post(ticket))
+        Ok(ReceivePlace::Post(ticket))
     }
 
     /// The NIC did not take a receive; `is_full` if its queue is full.
@@ -104,7 +104,7 @@ impl Table {
         Refused::GiveBack(inner.vacate(ticket).unwrap_or(Held::Nothing))
     }
 
-    /// The NIC did not take a receive that nobody would have waited for. Answers the buffer, unless somebody waits for
+    /// The NIC did not take a receive that nothing would have waited for. Returns the buffer, unless a handle waits for
     /// that receive by now, and hears of it.
     #[cold]
     pub fn withdraw_left(&self, ticket: Ticket, error: PostError) -> Held {
@@ -184,7 +184,7 @@ impl Table {
 impl Inner {
     /// Takes what a receive is about to hold, where there are receives or messages that nobody waits for.
     #[cold]
-    fn insert_beside_left(&mut self, held: Held, may_be_left: u32) -> Place {
+    fn insert_beside_left(&mut self, held: Held, may_be_left: u32) -> ReceivePlace {
         let class = class_of(&held);
         let answered = self.answer_from_kept(class);
         let may_post = self.left as usize + self.kept.len() < may_be_left as usize;
@@ -193,16 +193,16 @@ impl Inner {
                 self.pending += 1;
                 let ticket = self.take_slot(held, State::Pending(Observer::Handle(None)));
                 self.order.iter_mut().for_each(|order| order.push_back(ticket));
-                return Place::Post(ticket);
+                return ReceivePlace::Post(ticket);
             }
-            return Place::Wait(self.take_slot_without(held));
+            return ReceivePlace::Wait(self.take_slot_without(held));
         };
         if !may_post {
-            return Place::Answered(handle, Err(held));
+            return ReceivePlace::Answered(handle, Err(held));
         }
         self.pending += 1;
         self.left += 1;
-        Place::Answered(handle, Ok(self.take_slot(held, State::Pending(Observer::Left))))
+        ReceivePlace::Answered(handle, Ok(self.take_slot(held, State::Pending(Observer::Left))))
     }
 
     /// A handle that waits without a receive of its own.

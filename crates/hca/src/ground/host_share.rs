@@ -1,0 +1,49 @@
+//! The host's devices, and what this process has of its host: slots, queue pair numbers, ports, and the right to hear
+//! which other processes end.
+
+use crate::objects::device::Device;
+use crate::objects::numbers::Numbers;
+use ::host::ports::Ports;
+use ::host::process_watch::ProcessWatch;
+use ::host::slots::{Slot, Slots};
+use latch::plain::RwLock;
+use std::net::IpAddr;
+use std::sync::Arc;
+use wire::Gid;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct HostShare {
+    pub devices: RwLock<Vec<Arc<Device>>>,
+    pub slots: Slots,
+    pub numbers: Numbers,
+    /// Ports of the connection manager.
+    pub ports: Ports,
+    pub process_watch: ProcessWatch,
+}
+
+impl HostShare {
+    /// The devices of this host, as they are now.
+    pub fn devices(&self) -> Vec<Arc<Device>> {
+        self.devices.read().clone()
+    }
+
+    /// Whether a slot is of this process.
+    pub fn has_slot(&self, slot: Slot) -> bool {
+        self.numbers.owns(slot.qpn(0))
+    }
+
+    pub fn is_own_address(&self, gid: Gid) -> bool {
+        self.devices().iter().any(|device| device.port().gids.contains(&Some(gid)))
+            || matches!(gid.to_ip(), IpAddr::V4(address) if address.is_loopback())
+    }
+
+    /// The interface of the device that has an address, 0 if none has it.
+    pub fn interface_of(&self, gid: Gid) -> u32 {
+        self.device_with(gid).map_or(0, |device| device.interface_index())
+    }
+
+    pub fn device_with(&self, gid: Gid) -> Option<Arc<Device>> {
+        self.devices().into_iter().find(|device| device.port().gids.contains(&Some(gid)))
+    }
+}
