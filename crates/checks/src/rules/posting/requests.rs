@@ -7,6 +7,7 @@ use wire::Qpn;
 
 use crate::examine::{Moment, Out};
 use crate::finding::{Finding, Subject};
+use crate::mistakes::Mistake;
 use crate::model::{Model, Pair, Work};
 use crate::posted_work::{Owner, Posting, name};
 use crate::rule::catalogue::posting::*;
@@ -22,6 +23,18 @@ const GROUP: Qpn = Qpn::new(0xff_ffff);
 
 /// What is seen in the call itself, also if it is refused.
 pub(super) fn called(call: &Call, moment: &Moment<'_>, out: &mut Out<'_>) {
+    if let Call::Refused { function, reason, .. } = call
+        && reason.as_str().contains("leads to no memory")
+    {
+        let what = format!("{function} was given a list of work requests that has no end: {reason}");
+        let advice = "set next of the last work request to NULL: clear each with memset, or = {0}, before it is filled";
+        let finding = Finding::new(NEXT_NEVER_SET, Subject::Function(function), what, advice);
+        out.tell(finding.because(
+            "next of a work request on the stack holds what was there before; the library follows it, and the program \
+             ends by a signal. While it is checked, the call fails with EINVAL; the requests before were posted",
+        ));
+        return;
+    }
     let &Call::PostSend { wr_id, opcode, inline, solicited, fence, pieces, remote_qpn, remote_gid, .. } = call else {
         return;
     };
@@ -103,25 +116,28 @@ fn send(posting: &Posting<'_>, pair: &Pair, out: &mut Out<'_>) {
     if pair.kind == "UD" && work.pieces.bytes > MTU_MAX {
         let what = format!("{} has {} bytes, and a datagram has at most {MTU_MAX}", posting.name(), work.pieces.bytes);
         let advice = "split the message into datagrams of at most the port's active_mtu (ibv_query_port), or use RC";
-        out.tell(posting.finding(DATAGRAM_TOO_LONG, what, advice).because("a datagram is one packet"));
+        let finding = posting.finding(DATAGRAM_TOO_LONG, what, advice).because("a datagram is one packet");
+        out.tell_mistake(finding, Mistake::of(posting));
     }
     if work.is_answered() && pair.connection.max_rd_atomic == Some(0) {
         let what = format!("{} cannot run: max_rd_atomic of the queue pair is 0", posting.name());
         let advice = "set ibv_qp_attr.max_rd_atomic (and the peer's max_dest_rd_atomic) to 1 or more in \
                       ibv_modify_qp to RTS; with the connection manager: initiator_depth and responder_resources";
-        out.tell(
+        out.tell_mistake(
             posting
                 .finding(NO_READS_ALLOWED, what, advice)
                 .because("max_rd_atomic is how many READs and atomics may be under way at once, and it is 0"),
+            Mistake::of(posting),
         );
     }
     if let Some((address, key)) = work.remote.filter(|(_, key)| key.value() == 0 && work.pieces.bytes > 0) {
         let what = format!("{} is for address {address:#x} of the peer with rkey {key}", posting.name());
         let advice = "ask the peer for the rkey of its region (mr->rkey) and set it in wr.rdma.rkey or wr.atomic.rkey";
-        out.tell(
+        out.tell_mistake(
             posting
                 .finding(REMOTE_KEY_NEVER_SET, what, advice)
                 .because("no region has key 0: the key was never set, or the peer's message with it was not read"),
+            Mistake::of(posting),
         );
     }
     if work.opcode.starts_with("RDMA_WRITE") && !work.fence {
