@@ -31,6 +31,11 @@ impl Recognised {
         self.entries.iter().find(|entry| entry.kind == Kind::Status).and_then(|entry| entry.number)
     }
 
+    /// Whether it only announces lines that have the reason.
+    pub fn is_heading(&self) -> bool {
+        self.entries.iter().all(|entry| entry.kind == Kind::Message && entry.name.contains("got completion with error"))
+    }
+
     /// Whether it only says that something failed that was given up for another failure.
     pub fn is_consequence(&self) -> bool {
         const FLUSHED: u32 = 5;

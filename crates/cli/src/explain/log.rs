@@ -44,7 +44,8 @@ impl Log {
 
     fn add(&mut self, line: &str) {
         let recognised = recognise(line);
-        if recognised.entries.is_empty() {
+        // Of nothing all is a heading.
+        if recognised.is_heading() {
             return;
         }
         let has_room = self.groups.len() < MAX_GROUPS;

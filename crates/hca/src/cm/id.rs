@@ -246,7 +246,7 @@ impl Id {
             }
         };
         let search = match timeout {
-            Some(timeout) => self.nic.begin_search(from, destination.ip(), scope, timeout).map_err(CmError::from)?,
+            Some(timeout) => self.nic.begin_search(from, destination.ip(), scope, timeout)?,
             None => None,
         };
         let local = place.local();

@@ -276,6 +276,57 @@ fn advice_is_about_the_reason_and_not_about_the_rule_alone() {
 }
 
 #[test]
+fn refusals_that_say_more_than_their_rule_have_advice_of_their_own() {
+    for (function, errno, reason, rule, advice) in [
+        ("ibv_create_comp_channel", 24, "", LIMIT, "raise the limit of open files"),
+        (
+            "ibv_post_send",
+            22,
+            "inline data is read by the processor, which cannot read a GPU's memory",
+            NOT_SUPPORTED,
+            "without IBV_SEND_INLINE",
+        ),
+        (
+            "rdma_connect",
+            22,
+            "more READs and atomics at a time than the device allows",
+            VALUE_OUT_OF_RANGE,
+            "max_qp_init_rd_atom",
+        ),
+        ("rdma_create_qp", 22, "the id has a queue pair already", CM_STATE, "id->qp"),
+        ("rdma_get_request", 22, "the id has an event channel, where its requests are", CM_STATE, "rdma_get_cm_event"),
+        ("rdma_resolve_addr", 101, "no route to 10.9.9.9", CM_ADDRESS, "`ip route get ADDRESS`"),
+        (
+            "rdma_getaddrinfo",
+            16,
+            "a name is being looked up, or its answer was not fetched",
+            BUSY,
+            "rdma_query_addrinfo",
+        ),
+        ("ibv_dereg_mr", 16, "2 windows are bound to the region 0x00000100", BUSY, "ibv_dealloc_mw"),
+        ("ibv_reg_mr", 22, "a region of 9 bytes is longer than 8", LIMIT, "max_mr_size"),
+        (
+            "ibv_reg_dm_mr",
+            22,
+            "8 bytes at 64 reach past the end of 64 bytes of device memory",
+            VALUE_OUT_OF_RANGE,
+            "ibv_alloc_dm",
+        ),
+        (
+            "rdma_connect",
+            22,
+            "57 bytes of private data; the message has room for 56",
+            PRIVATE_DATA,
+            "as large as the message has room",
+        ),
+    ] {
+        let findings = told(&[call(Call::Refused { function, errno, reason: Text::of(reason) })]);
+        assert_eq!(findings[0].rule, rule, "{}", findings[0]);
+        assert!(findings[0].advice.contains(advice), "{}", findings[0]);
+    }
+}
+
+#[test]
 fn an_event_that_is_acknowledged_twice_is_told_by_one_rule() {
     let again = Call::Refused {
         function: "rdma_ack_cm_event",
