@@ -144,10 +144,10 @@ pub enum Error {
 }
 
 fn list(ranks: &[u32]) -> String {
-    const SHOWN: usize = 8;
-    let mut text: Vec<String> = ranks.iter().take(SHOWN).map(u32::to_string).collect();
-    if ranks.len() > SHOWN {
-        text.push(format!("{} more", ranks.len() - SHOWN));
+    const MAX_SHOWN_MEMBERS: usize = 8;
+    let mut text: Vec<String> = ranks.iter().take(MAX_SHOWN_MEMBERS).map(u32::to_string).collect();
+    if ranks.len() > MAX_SHOWN_MEMBERS {
+        text.push(format!("{} more", ranks.len() - MAX_SHOWN_MEMBERS));
     }
     let last = text.pop().unwrap_or_default();
     if text.is_empty() { last } else { format!("{} and {last}", text.join(", ")) }

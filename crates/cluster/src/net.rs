@@ -208,10 +208,10 @@ impl Net {
     /// A buffer for a message.
     pub fn slot(&mut self) -> Result<RegisteredMut, Error> {
         /// How many are registered together.
-        const TOGETHER: usize = 8;
+        const REGISTRATIONS_PER_CALL: usize = 8;
         if self.free.is_empty() {
             let length = self.settings.slot + Header::LENGTH;
-            self.free = self.pd.allocate(TOGETHER * length)?.chunks(length);
+            self.free = self.pd.allocate(REGISTRATIONS_PER_CALL * length)?.chunks(length);
         }
         self.free.pop().ok_or_else(|| Error::Verbs("no buffer is left".into()))
     }

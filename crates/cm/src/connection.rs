@@ -149,9 +149,9 @@ pub(crate) struct Patience {
 
 impl Patience {
     /// Peers and programs choose what they like, but no message is repeated faster than this,
-    const SHORTEST: Duration = Duration::from_millis(4);
+    const MIN_REPEAT_INTERVAL: Duration = Duration::from_millis(4);
     /// nor slower than this.
-    const LONGEST: Duration = Duration::from_secs(30);
+    const MAX_REPEAT_INTERVAL: Duration = Duration::from_secs(30);
     /// Late packets have this long at least,
     const TIMEWAIT_SHORTEST: Duration = Duration::from_millis(50);
     /// and at most this long.
@@ -159,7 +159,7 @@ impl Patience {
 
     pub fn new(timeout: Duration, retries: u8, ack_timeout: wire::Timeout) -> Patience {
         Patience {
-            timeout: timeout.clamp(Patience::SHORTEST, Patience::LONGEST),
+            timeout: timeout.clamp(Patience::MIN_REPEAT_INTERVAL, Patience::MAX_REPEAT_INTERVAL),
             retries,
             timewait: ack_timeout.duration().clamp(Patience::TIMEWAIT_SHORTEST, Patience::TIMEWAIT_LONGEST),
         }
@@ -193,7 +193,7 @@ impl Pending {
 
     /// One that is being sent now.
     pub fn new(now: Time, datagram: CmDatagram, patience: &Patience, eager: Option<Duration>) -> Pending {
-        let interval = eager.map_or(patience.timeout, |eager| eager.clamp(Patience::SHORTEST, patience.timeout));
+        let interval = eager.map_or(patience.timeout, |eager| eager.clamp(Patience::MIN_REPEAT_INTERVAL, patience.timeout));
         let look = matches!(datagram.message, Message::Rep(_)).then_some(Pending::FIRST_LOOK);
         let (repeat_at, give_up) = (now + interval, now + patience.total());
         Pending { datagram: Box::new(datagram), interval, repeat_at, look, give_up, delays: 0 }

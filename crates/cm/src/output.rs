@@ -29,15 +29,15 @@ pub(crate) struct Output {
 
 impl Output {
     /// Beyond this many events a request from a stranger is dropped.
-    const EVENTS: usize = 16384;
+    const MAX_EVENTS: usize = 16384;
     /// Beyond this many messages nothing is repeated.
-    const TRANSMITS: usize = 65536;
+    const MAX_TRANSMITS: usize = 65536;
     /// Beyond this many messages strangers get no answer.
-    const STRANGERS: usize = 1024;
+    const MAX_STRANGER_MESSAGES: usize = 1024;
     /// Trace events that nobody took; the oldest are lost.
-    const TRACES: usize = 4096;
+    const MAX_TRACE_EVENTS: usize = 4096;
     /// Answers to strangers at once, and per second.
-    const ANSWERS: u32 = 4096;
+    const STRANGER_ANSWERS_PER_SECOND: u32 = 4096;
 
     pub fn new() -> Output {
         Output {
@@ -46,7 +46,7 @@ impl Output {
             traces: VecDeque::new(),
             tracing: false,
             dropped: Vec::new(),
-            answers: Output::ANSWERS,
+            answers: Output::STRANGER_ANSWERS_PER_SECOND,
             counted: Time::ZERO,
         }
     }
@@ -58,7 +58,7 @@ impl Output {
 
     /// Sends a message that was sent before.
     pub fn send_again(&mut self, route: Route, datagram: &CmDatagram) -> Passed {
-        if self.transmits.len() >= Output::TRANSMITS {
+        if self.transmits.len() >= Output::MAX_TRANSMITS {
             return Err(DropReason::CmCrowded);
         }
         self.transmits.push_back(Transmit { route, datagram: *datagram, again: true });
@@ -67,13 +67,13 @@ impl Output {
 
     /// Answers a stranger of whom nothing is known, as long as there are not too many of them.
     pub fn answer_stranger(&mut self, now: Time, route: Route, datagram: CmDatagram) -> Passed {
-        const ONE: u64 = 1_000_000_000 / Output::ANSWERS as u64;
-        let earned = (now.since(self.counted) / ONE).min(Output::ANSWERS.into()) as u32;
+        const ONE: u64 = 1_000_000_000 / Output::STRANGER_ANSWERS_PER_SECOND as u64;
+        let earned = (now.since(self.counted) / ONE).min(Output::STRANGER_ANSWERS_PER_SECOND.into()) as u32;
         if earned > 0 {
-            self.answers = (self.answers + earned).min(Output::ANSWERS);
+            self.answers = (self.answers + earned).min(Output::STRANGER_ANSWERS_PER_SECOND);
             self.counted = now;
         }
-        if self.answers == 0 || self.transmits.len() >= Output::STRANGERS {
+        if self.answers == 0 || self.transmits.len() >= Output::MAX_STRANGER_MESSAGES {
             return Err(DropReason::CmCrowded);
         }
         self.answers -= 1;
@@ -99,7 +99,7 @@ impl Output {
 
     /// Whether a stranger's request may become an event.
     pub fn has_room(&self) -> bool {
-        self.events.len() < Output::EVENTS && self.transmits.len() < Output::TRANSMITS
+        self.events.len() < Output::MAX_EVENTS && self.transmits.len() < Output::MAX_TRANSMITS
     }
 
     pub fn tell(&mut self, event: Event) {
@@ -137,7 +137,7 @@ impl Output {
         if !self.tracing {
             return;
         }
-        if self.traces.len() >= Output::TRACES {
+        if self.traces.len() >= Output::MAX_TRACE_EVENTS {
             self.traces.pop_front();
         }
         self.traces.push_back(event);

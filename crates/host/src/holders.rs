@@ -309,8 +309,8 @@ pub fn own_uid() -> u32 {
 /// Whether the number stands for every user that this user namespace does not know: then equal numbers are not equal
 /// users.
 fn is_nobody_in_particular(uid: u32) -> bool {
-    const OVERFLOW: u32 = 65_534;
-    if uid != OVERFLOW {
+    const OVERFLOW_UID: u32 = 65_534;
+    if uid != OVERFLOW_UID {
         return false;
     }
     // One line that maps everything is the first namespace: all users are known, and this is one of them.

@@ -156,14 +156,14 @@ impl Name {
 /// The names of ours in the kernel's table: number, references, protocol, flags, type, state, inode, name.
 #[doc(hidden)] // for fuzzing
 pub fn listening(table: &str) -> BTreeSet<Name> {
-    const LISTENING: u32 = 0x1_0000;
+    const LISTENING_FLAG: u32 = 0x1_0000;
     const SEQUENCED_PACKETS: &str = "0005";
     let mut names = BTreeSet::new();
     for line in table.lines() {
         let mut fields = line.split_ascii_whitespace();
         let flags = fields.nth(3).and_then(|flags| u32::from_str_radix(flags, 16).ok()).unwrap_or(0);
         // Accepted connections carry the name of the socket that accepted them.
-        if flags & LISTENING == 0 || fields.next() != Some(SEQUENCED_PACKETS) {
+        if flags & LISTENING_FLAG == 0 || fields.next() != Some(SEQUENCED_PACKETS) {
             continue;
         }
         if let Some(name) = fields.nth(2).and_then(|name| name.strip_prefix('@')).and_then(|name| name.parse().ok()) {

@@ -115,9 +115,9 @@ fn user_of(name: &str) -> Option<u32> {
 /// The file; none if it is not that user's, or is no file.
 fn open(path: &Path, uid: u32, write: bool) -> Option<File> {
     // Neither through a link nor for a pipe, on which it would wait.
-    const FLAGS: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
+    const OPEN_FLAGS: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
     let mut options = OpenOptions::new();
-    options.read(true).write(write).create(write).mode(0o600).custom_flags(FLAGS);
+    options.read(true).write(write).create(write).mode(0o600).custom_flags(OPEN_FLAGS);
     let file = options.open(path).ok()?;
     let metadata = file.metadata().ok()?;
     (metadata.is_file() && metadata.uid() == uid && metadata.len() <= MAX_FILE_BYTES).then_some(file)

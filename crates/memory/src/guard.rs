@@ -95,7 +95,7 @@ impl<'m> RangeAccess<'m> {
     /// Copies what another process named into the range.
     pub(crate) fn store_named(&self, source: &gpu::Source, offset: u64) -> Result<(), RefusalCause> {
         /// What is copied at a time where the kernel has to.
-        const PIECE: usize = 64 * 1024;
+        const PIECE_BYTES: usize = 64 * 1024;
         if self.null {
             return Ok(());
         }
@@ -104,9 +104,9 @@ impl<'m> RangeAccess<'m> {
             Reach::Processor => unsafe { gpu::load_from(self.first, (source, offset), self.length) },
             Reach::Gpu(device) => gpu::store_from(self.first, (source, offset), self.length, device),
             Reach::OnDemand => {
-                let mut piece = vec![0; PIECE.min(self.length)];
-                for at in (0..self.length).step_by(PIECE) {
-                    let length = PIECE.min(self.length - at);
+                let mut piece = vec![0; PIECE_BYTES.min(self.length)];
+                for at in (0..self.length).step_by(PIECE_BYTES) {
+                    let length = PIECE_BYTES.min(self.length - at);
                     // SAFETY: a buffer of our own, as long; then as in `store`.
                     unsafe {
                         gpu::load_from(piece.as_mut_ptr(), (source, offset + at as u64), length)?;

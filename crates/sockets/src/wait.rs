@@ -242,7 +242,7 @@ pub struct ShortWaits {
 
 impl ShortWaits {
     /// The most that are left out, as a power of two.
-    const MOST: u32 = 8;
+    const MAX_SKIPPED_LOG2: u32 = 8;
 
     /// Whether the next one is worth a try.
     pub fn is_due(&self) -> bool {
@@ -253,7 +253,7 @@ impl ShortWaits {
 
     /// One has ended, soon or not.
     pub fn ended(&self, soon: bool) {
-        let missed = if soon { 0 } else { (self.missed.load(Ordering::Relaxed) + 1).min(Self::MOST) };
+        let missed = if soon { 0 } else { (self.missed.load(Ordering::Relaxed) + 1).min(Self::MAX_SKIPPED_LOG2) };
         self.missed.store(missed, Ordering::Relaxed);
         self.left_out.store((1 << missed) - 1, Ordering::Relaxed);
     }

@@ -194,9 +194,9 @@ pub(super) fn driver() -> Option<&'static Driver> {
     if cfg!(miri) {
         return None;
     }
-    const NAME: &CStr = c"libcuda.so.1";
+    const LIBRARY_NAME: &CStr = c"libcuda.so.1";
     // SAFETY: a C string; nothing is loaded, and so no code runs.
-    let library = unsafe { libc::dlopen(NAME.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_NOW) };
+    let library = unsafe { libc::dlopen(LIBRARY_NAME.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_NOW) };
     if library.is_null() {
         return None;
     }

@@ -120,11 +120,11 @@ impl Turns {
 #[derive(Debug, Default)]
 struct QpnSet {
     /// Sorted by page number.
-    pages: Vec<(u32, Box<[u64; QpnSet::WORDS]>)>,
+    pages: Vec<(u32, Box<[u64; QpnSet::BITMAP_WORDS]>)>,
 }
 
 impl QpnSet {
-    const WORDS: usize = 64;
+    const BITMAP_WORDS: usize = 64;
 
     /// False if it was in already.
     fn insert(&mut self, qpn: Qpn) -> bool {
@@ -132,7 +132,7 @@ impl QpnSet {
         let index = match self.pages.binary_search_by_key(&page, |(page, _)| *page) {
             Ok(index) => index,
             Err(index) => {
-                self.pages.insert(index, (page, Box::new([0; QpnSet::WORDS])));
+                self.pages.insert(index, (page, Box::new([0; QpnSet::BITMAP_WORDS])));
                 index
             }
         };
@@ -157,7 +157,7 @@ impl QpnSet {
     /// Page, word of the page (always below `WORDS`) and bit of the word.
     fn place(qpn: Qpn) -> (u32, usize, u64) {
         let value = qpn.value();
-        (value >> 12, (value as usize >> 6) % QpnSet::WORDS, 1 << (value & 63))
+        (value >> 12, (value as usize >> 6) % QpnSet::BITMAP_WORDS, 1 << (value & 63))
     }
 }
 

@@ -160,16 +160,16 @@ impl<'a, T: Transport> Batch<'a, T> {
     /// Shows the NIC everything, until it refuses one: then its index and why.
     fn hand_over(&self, kept: &Kept) -> Result<(), (usize, PostError)> {
         /// How many are handed over with one call.
-        const TOGETHER: usize = 16;
-        for (index, entries) in kept.entries.chunks(TOGETHER).enumerate() {
+        const REQUESTS_PER_CALL: usize = 16;
+        for (index, entries) in kept.entries.chunks(REQUESTS_PER_CALL).enumerate() {
             // Unused places of the last chunk repeat its last request and are cut off.
-            let requests: [SendRequest<'_>; TOGETHER] =
+            let requests: [SendRequest<'_>; REQUESTS_PER_CALL] =
                 std::array::from_fn(|place| kept.request(&entries[place.min(entries.len() - 1)]));
             // SAFETY: as in `Core::post_now`, with one thing more: the batch borrows its queue pair, so no reset has
             // given the buffers back.
             #[allow(unsafe_code)]
             let posted = unsafe { self.qp.core().pair.post_send(&requests[..entries.len()]) };
-            posted.map_err(|(refused, error)| (index * TOGETHER + refused, error))?;
+            posted.map_err(|(refused, error)| (index * REQUESTS_PER_CALL + refused, error))?;
         }
         Ok(())
     }
