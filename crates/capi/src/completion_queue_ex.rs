@@ -7,11 +7,13 @@ use crate::completion_queue::{
     vendor_error,
 };
 use crate::context::Context;
+use crate::cross_call_lock::CrossCallGuard;
 use crate::errno::Errno;
 use crate::object::{Object, set_field};
 use abi::{Handle, In, Out, ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_poll_cq_attr, ibv_wc_tm_info};
 use std::ffi::{c_int, c_uint};
 use std::time::{SystemTime, UNIX_EPOCH};
+use trace::Call;
 
 /// The fields a program may ask for: all that `verbs.h` has.
 const KNOWN_WC_FLAGS: u32 = (abi::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK << 1) - 1;
@@ -52,21 +54,81 @@ pub(crate) extern "C" fn create_cq_ex(
         base.end_poll = Some(end_poll);
         base.read_opcode = Some(read_opcode);
         base.read_vendor_err = Some(read_vendor_err);
-        base.read_byte_len = Some(read_byte_len);
-        base.read_imm_data = Some(read_imm_data);
-        base.read_qp_num = Some(read_qp_num);
-        base.read_src_qp = Some(read_src_qp);
         base.read_wc_flags = Some(read_wc_flags);
-        base.read_slid = Some(read_slid);
-        base.read_sl = Some(read_sl);
-        base.read_dlid_path_bits = Some(read_dlid_path_bits);
-        base.read_completion_ts = Some(read_completion_ts);
-        base.read_cvlan = Some(read_cvlan);
-        base.read_flow_tag = Some(read_flow_tag);
-        base.read_tm_info = Some(read_tm_info);
-        base.read_completion_wallclock_ns = Some(read_completion_wallclock_ns);
+        let asked = attributes.wc_flags as u32;
+        base.read_byte_len = choose(asked, abi::IBV_WC_EX_WITH_BYTE_LEN, read_byte_len, unasked::byte_len);
+        base.read_imm_data = choose(asked, abi::IBV_WC_EX_WITH_IMM, read_imm_data, unasked::imm_data);
+        base.read_qp_num = choose(asked, abi::IBV_WC_EX_WITH_QP_NUM, read_qp_num, unasked::qp_num);
+        base.read_src_qp = choose(asked, abi::IBV_WC_EX_WITH_SRC_QP, read_src_qp, unasked::src_qp);
+        base.read_slid = choose(asked, abi::IBV_WC_EX_WITH_SLID, read_slid, unasked::slid);
+        base.read_sl = choose(asked, abi::IBV_WC_EX_WITH_SL, read_sl, unasked::sl);
+        let flag = abi::IBV_WC_EX_WITH_DLID_PATH_BITS;
+        base.read_dlid_path_bits = choose(asked, flag, read_dlid_path_bits, unasked::dlid_path_bits);
+        let flag = abi::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
+        base.read_completion_ts = choose(asked, flag, read_completion_ts, unasked::completion_ts);
+        base.read_cvlan = choose(asked, abi::IBV_WC_EX_WITH_CVLAN, read_cvlan, unasked::cvlan);
+        base.read_flow_tag = choose(asked, abi::IBV_WC_EX_WITH_FLOW_TAG, read_flow_tag, unasked::flow_tag);
+        base.read_tm_info = Some(match asked & abi::IBV_WC_EX_WITH_TM_INFO {
+            0 => unasked::tm_info,
+            _ => read_tm_info,
+        });
+        let flag = abi::IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+        base.read_completion_wallclock_ns =
+            choose(asked, flag, read_completion_wallclock_ns, unasked::completion_wallclock_ns);
         Ok(queue.publish().cast())
     })
+}
+
+/// The function of a field: another one if the program did not ask for it, so that those that it asked for cost no more.
+fn choose<T>(
+    asked: u32,
+    flag: u32,
+    read: extern "C" fn(Handle<'_, ibv_cq_ex>) -> T,
+    unasked: extern "C" fn(Handle<'_, ibv_cq_ex>) -> T,
+) -> Option<unsafe extern "C" fn(Handle<'_, ibv_cq_ex>) -> T> {
+    Some(if asked & flag == 0 { unasked } else { read })
+}
+
+/// Fields that the program did not ask for in `wc_flags`: they are read all the same, and a checker is told. Other NICs
+/// have no function for them.
+mod unasked {
+    use super::{CompletionQueue, Handle, Object, Out, ibv_cq_ex, ibv_wc_tm_info};
+    use trace::Call;
+
+    #[cold]
+    fn tell(cq: Handle<'_, ibv_cq_ex>, function: &'static str, flag: &'static str) {
+        if let Ok(queue) = CompletionQueue::of(cq.plain()) {
+            queue.opened.nic.called(None, || Call::ReadUnasked { cq: queue.cq.id, function, flag });
+        }
+    }
+
+    macro_rules! unasked {
+        ($($name:ident -> $Type:ty = $read:ident, $flag:literal;)+) => {
+            $(pub(super) extern "C" fn $name(cq: Handle<'_, ibv_cq_ex>) -> $Type {
+                tell(cq, concat!("ibv_wc_", stringify!($read)), concat!("IBV_WC_EX_WITH_", $flag));
+                super::$read(cq)
+            })+
+        };
+    }
+
+    unasked! {
+        byte_len -> u32 = read_byte_len, "BYTE_LEN";
+        imm_data -> u32 = read_imm_data, "IMM";
+        qp_num -> u32 = read_qp_num, "QP_NUM";
+        src_qp -> u32 = read_src_qp, "SRC_QP";
+        slid -> u32 = read_slid, "SLID";
+        sl -> u8 = read_sl, "SL";
+        dlid_path_bits -> u8 = read_dlid_path_bits, "DLID_PATH_BITS";
+        completion_ts -> u64 = read_completion_ts, "COMPLETION_TIMESTAMP";
+        cvlan -> u16 = read_cvlan, "CVLAN";
+        flow_tag -> u32 = read_flow_tag, "FLOW_TAG";
+        completion_wallclock_ns -> u64 = read_completion_wallclock_ns, "COMPLETION_TIMESTAMP_WALLCLOCK";
+    }
+
+    pub(super) extern "C" fn tm_info(cq: Handle<'_, ibv_cq_ex>, info: Out<'_, ibv_wc_tm_info>) {
+        tell(cq, "ibv_wc_read_tm_info", "IBV_WC_EX_WITH_TM_INFO");
+        super::read_tm_info(cq, info);
+    }
 }
 
 /// Moves on to the next completion.
@@ -94,7 +156,17 @@ extern "C" fn start_poll(cq: Handle<'_, ibv_cq_ex>, attributes: In<'_, ibv_poll_
         if attributes.as_ref().is_some_and(|attributes| attributes.comp_mask != 0) {
             return Err(Errno::INVALID);
         }
-        let guard = (!queue.single_threaded).then(|| queue.cursor.lock());
+        let (guard, is_again) = match queue.single_threaded {
+            true => (None, false),
+            false => {
+                let (guard, is_again) = queue.cursor.lock_again();
+                (Some(guard), is_again)
+            }
+        };
+        // SAFETY: taken above; a program that asked for a queue without a lock polls from one thread.
+        if is_again || queue.single_threaded && unsafe { queue.cursor.get_locked() }.current.is_some() {
+            out_of_order(queue, "ibv_start_poll");
+        }
         // A poll that finds nothing is over at once; the program does not end it.
         // SAFETY: taken above; a program that asked for a queue without a lock polls from one thread.
         unsafe { advance(cq) }?;
@@ -113,11 +185,20 @@ extern "C" fn next_poll(cq: Handle<'_, ibv_cq_ex>) -> c_int {
 extern "C" fn end_poll(cq: Handle<'_, ibv_cq_ex>) {
     value("ibv_end_poll", (), || {
         if let Ok(queue) = CompletionQueue::of(cq.plain()) {
-            let _guard = (!queue.single_threaded).then(|| queue.cursor.resume());
+            let guard = (!queue.single_threaded).then(|| queue.cursor.resume());
             // SAFETY: a program ends a poll in the thread that called `ibv_start_poll`, which holds the lock.
-            unsafe { queue.cursor.get_locked() }.current = None;
+            let ended = unsafe { queue.cursor.get_locked() }.current.take();
+            if !guard.map_or(ended.is_some(), CrossCallGuard::unlock) {
+                out_of_order(queue, "ibv_end_poll");
+            }
         }
     });
+}
+
+/// Tells a checker that a poll was begun before the last one was ended, or ended without one.
+#[cold]
+fn out_of_order(queue: &CompletionQueue, function: &'static str) {
+    queue.opened.nic.called(None, || Call::PollOutOfOrder { cq: queue.cq.id, function });
 }
 
 /// Something of the completion the program is at; nothing where it is at none.

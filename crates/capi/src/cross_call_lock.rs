@@ -31,9 +31,14 @@ impl<T> CrossCallLock<T> {
 
     /// Waits for the lock.
     pub fn lock(&self) -> CrossCallGuard<'_, T> {
-        // SAFETY: an initialised mutex that does not move. For a thread that holds it already nothing changes.
-        unsafe { libc::pthread_mutex_lock(self.mutex.get()) };
-        CrossCallGuard(self)
+        self.lock_again().0
+    }
+
+    /// Waits for the lock, and says whether the calling thread holds it already: then nothing changes.
+    pub fn lock_again(&self) -> (CrossCallGuard<'_, T>, bool) {
+        // SAFETY: an initialised mutex that does not move.
+        let answer = unsafe { libc::pthread_mutex_lock(self.mutex.get()) };
+        (CrossCallGuard(self), answer == libc::EDEADLK)
     }
 
     /// The lock, which an earlier call of this thread kept.
@@ -53,6 +58,14 @@ impl<T> CrossCallLock<T> {
 }
 
 impl<T> CrossCallGuard<'_, T> {
+    /// Lets it go, and says whether the calling thread held it.
+    pub fn unlock(self) -> bool {
+        // SAFETY: an initialised mutex; it refuses if this thread does not hold it.
+        let answer = unsafe { libc::pthread_mutex_unlock(self.0.mutex.get()) };
+        forget(self);
+        answer == 0
+    }
+
     /// A later call lets it go.
     pub fn keep_locked(self) {
         forget(self);
@@ -102,11 +115,12 @@ mod tests {
     #[test]
     fn ending_what_was_not_begun_does_no_harm() {
         let lock = CrossCallLock::new(());
-        drop(lock.resume());
+        assert!(!lock.resume().unlock());
         drop(lock.lock());
         // Taken twice by one thread is taken once.
         lock.lock().keep_locked();
-        drop(lock.lock());
+        let (guard, is_again) = lock.lock_again();
+        assert!(is_again && guard.unlock());
         thread::scope(|scope| scope.spawn(|| drop(lock.lock())).join().unwrap());
     }
 }

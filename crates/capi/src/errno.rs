@@ -170,6 +170,7 @@ impl From<ModifyError> for Errno {
     fn from(error: ModifyError) -> Errno {
         let errno = match error {
             ModifyError::NoWay { .. } => Errno::of(libc::ENETUNREACH),
+            ModifyError::NoNeighbour { .. } => Errno::of(libc::ETIMEDOUT),
             _ => Errno::INVALID,
         };
         errno.with_reason(&error)

@@ -95,9 +95,9 @@ impl MemoryRegion {
         Ok(MemoryRegion::boxed(domain, base, key, false, needs))
     }
 
-    /// The key under which its program reaches it.
-    pub(crate) fn local_key(&self) -> u32 {
-        field!(self.base, lkey)
+    /// The key by which the NIC knows it: its R_Key, also where peers may not use one.
+    pub(crate) fn key(&self) -> Key {
+        self.key
     }
 
     fn boxed(domain: &Pd, base: ibv_mr, key: Key, imported: bool, needs: Needs) -> *mut ibv_mr {
@@ -109,7 +109,15 @@ impl MemoryRegion {
 /// What C sees of a region.
 fn c_region(pd: Handle<'_, ibv_pd>, key: Key, addr: *mut c_void, length: usize) -> Result<ibv_mr, Errno> {
     let context = Pd::of(pd)?.context_in_c();
-    Ok(ibv_mr { context, pd: pd.as_ptr(), addr, length, handle: key.value(), lkey: key.value(), rkey: key.value() })
+    Ok(ibv_mr {
+        context,
+        pd: pd.as_ptr(),
+        addr,
+        length,
+        handle: key.value(),
+        lkey: key.local().value(),
+        rkey: key.value(),
+    })
 }
 
 /// The rights in C's bits.
@@ -349,7 +357,7 @@ pub(crate) unsafe extern "C" fn advise_mr(
         // SAFETY: not null, and of that length.
         let list = if count == 0 { &[] } else { unsafe { slice::from_raw_parts(list, count as usize) } };
         for sge in list {
-            let range = Range { key: Key::new(sge.lkey), address: sge.addr, length: sge.length.into() };
+            let range = Range { key: Key::new(sge.lkey).of_region(), address: sge.addr, length: sge.length.into() };
             domain.opened.nic.memory().check(subject, range, rights).map_err(|_| Errno::of(libc::ENOENT))?;
         }
         Ok(())

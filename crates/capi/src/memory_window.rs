@@ -72,15 +72,15 @@ pub(crate) fn bind(mw: Handle<'_, ibv_mw>, new_key: u32, info: &ibv_mw_bind_info
     let window = MemoryWindow::of(mw)?;
     // SAFETY: the manual page wants it null or a region.
     let region = match MemoryRegion::of(unsafe { Handle::new(info.mr) }).ok() {
-        Some(region) => region.local_key(),
+        Some(region) => region.key(),
         // Unbinding needs no region.
-        None if info.length == 0 => 0,
+        None if info.length == 0 => Key::default(),
         None => return Err(Errno::INVALID),
     };
     Ok(Operation::BindWindow(Bind {
-        window: wire::Key::new(field!(window.base, rkey)),
-        new_key: wire::Key::new(new_key),
-        region: wire::Key::new(region),
+        window: Key::new(field!(window.base, rkey)),
+        new_key: Key::new(new_key),
+        region,
         address: info.addr,
         length: info.length,
         access: access(info.mw_access_flags)?,

@@ -184,12 +184,34 @@ trait Listed: Sized {
     /// Where the list goes on, as C has it.
     fn next(&self) -> *mut Self;
 
-    /// The request after this one.
+    /// The program's name for it.
+    fn name(&self) -> u64;
+
+    /// The request after this one. While a checker or another sink listens, one that is not there is an error.
     #[inline]
-    fn following(&self) -> Option<&Self> {
+    fn following(&self) -> Result<Option<&Self>, Errno> {
+        let next = self.next();
+        if !next.is_null() && hca::is_traced() && !is_there(next) {
+            return Err(leads_nowhere(self.name(), next.addr()));
+        }
         // SAFETY: the list that the program posts ends with a null, and its requests stay until the call returns.
-        unsafe { self.next().as_ref() }
+        Ok(unsafe { next.as_ref() })
     }
+}
+
+/// Whether the program has memory where a request is said to be.
+#[cold]
+fn is_there<T>(request: *const T) -> bool {
+    const REQUEST_MAX: usize = 256;
+    const { assert!(size_of::<T>() <= REQUEST_MAX) };
+    let mut bytes = [0; REQUEST_MAX];
+    let size = size_of::<T>();
+    memory::peek(&[(request.addr() as u64, size)], &mut bytes[..size])
+}
+
+#[cold]
+fn leads_nowhere(name: u64, next: usize) -> Errno {
+    Errno::invalid(format_args!("next of the work request with wr_id {name:#x} is {next:#x}, which leads to no memory"))
 }
 
 impl Listed for ibv_send_wr {
@@ -197,12 +219,20 @@ impl Listed for ibv_send_wr {
     fn next(&self) -> *mut ibv_send_wr {
         self.next
     }
+
+    fn name(&self) -> u64 {
+        self.wr_id
+    }
 }
 
 impl Listed for ibv_recv_wr {
     #[inline]
     fn next(&self) -> *mut ibv_recv_wr {
         self.next
+    }
+
+    fn name(&self) -> u64 {
+        self.wr_id
     }
 }
 
@@ -220,7 +250,7 @@ fn post_one<'a>(
     let request = request(pair.qp.kind(), wr, Some(&mut inline_buffer))?;
     pair.qp.post_more_sends(&pair.opened.nic, slice::from_ref(&request), *posted).map_err(|(_, error)| error)?;
     *posted += 1;
-    Ok(wr.following())
+    wr.following()
 }
 
 /// Posts the first requests of the rest together; where to go on. If it fails, `bad` is the request that was wrong.
@@ -243,10 +273,16 @@ fn post_some<'a>(
             }
         }
         count += 1;
-        next = wr.following();
+        next = match wr.following() {
+            Ok(next) => next,
+            Err(error) => {
+                wrong = Some((wr, error));
+                break;
+            }
+        };
     }
     if let Err((index, error)) = pair.qp.post_more_sends(&pair.opened.nic, &requests[..count], *posted) {
-        *bad = (0..index).try_fold(first, |wr, _| wr.following()).unwrap_or(first);
+        *bad = (0..index).try_fold(first, |wr, _| wr.following().ok()?).unwrap_or(first);
         return Err(error.into());
     }
     *posted += count;
@@ -298,7 +334,13 @@ pub(crate) fn post_receives(
             bad_list.write(std::ptr::from_ref(wr).cast_mut());
             return Err(error);
         }
-        next = wr.following();
+        next = match wr.following() {
+            Ok(next) => next,
+            Err(error) => {
+                bad_list.write(std::ptr::from_ref(wr).cast_mut());
+                return Err(error);
+            }
+        };
         index += 1;
     }
     Ok(())

@@ -20,10 +20,11 @@ use abi::{
     Handle, In, InOut, Owned, ibv_context, ibv_pd, ibv_qp, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr,
     ibv_qp_init_attr_ex, ibv_qp_open_attr, ibv_rwq_ind_table, ibv_rx_hash_conf, ibv_xrcd,
 };
-use hca::{AsyncEvent, Joins, Qp, RawOptions, Spread};
+use hca::{AsyncEvent, Joins, Nic, Qp, RawOptions, Spread};
 use std::ffi::{c_int, c_uint};
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex};
+use trace::Call;
 use transport::{Capabilities, Kind, Limits, ProtectionDomain, QueuePairConfig};
 use wire::flow::{HASH_KEY_LENGTH, HashFields, Rss};
 use wire::{Pkey, Qpn};
@@ -180,6 +181,7 @@ impl QueuePair {
         if let Some(srq) = srq {
             srq.users.join();
         }
+        tell_zeros(nic, &qp, &init.cap);
         let handles = Arc::new(());
         if is_target {
             XrcDomain::of(spec.xrcd)?.register_target(&qp, &handles);
@@ -264,6 +266,21 @@ fn capabilities(cap: &ibv_qp_cap, sends: bool, receives: bool) -> Capabilities {
         max_send_sge: at_least_one(sends, cap.max_send_sge),
         max_recv_sge: at_least_one(receives, cap.max_recv_sge),
         max_inline_data: if sends { cap.max_inline_data } else { 0 },
+    }
+}
+
+/// Tells the trace of capabilities that were asked for with 0 and granted with 1.
+fn tell_zeros(nic: &Nic, qp: &Qp, asked: &ibv_qp_cap) {
+    let granted = qp.attributes().capabilities;
+    let pairs = [
+        (asked.max_send_wr, granted.max_send_wr),
+        (asked.max_recv_wr, granted.max_recv_wr),
+        (asked.max_send_sge, granted.max_send_sge),
+        (asked.max_recv_sge, granted.max_recv_sge),
+    ];
+    if pairs.iter().any(|(asked, granted)| asked < granted) {
+        let ibv_qp_cap { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, .. } = *asked;
+        nic.called(Some(qp.qpn()), || Call::AskedForNone { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge });
     }
 }
 

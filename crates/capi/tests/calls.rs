@@ -221,7 +221,7 @@ fn a_small_program_is_told_call_by_call() {
         let told = calls(&said);
         let of = |name: &str| told.iter().find(|call| call.name() == name).unwrap();
         assert_eq!(field(of("open_device"), "device"), "ubi_lo");
-        assert_eq!(field(of("register_memory"), "key"), (*mr).lkey.to_string());
+        assert_eq!(field(of("register_memory"), "key"), (*mr).rkey.to_string());
         assert_eq!(field(of("register_memory"), "address"), (buffer.as_ptr().addr() as u64).to_string());
         assert_eq!(field(of("register_memory"), "length"), "4096");
         assert_eq!((field(of("create_cq"), "wanted"), field(of("create_cq"), "capacity")), ("10".into(), "16".into()));

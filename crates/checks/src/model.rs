@@ -7,7 +7,7 @@ mod work;
 
 pub(crate) use completion_queue::is_failure;
 pub use completion_queue::{CompletionQueue, Unpolled};
-pub use objects::{Connection, Context, Domain, Pair, Region, SharedQueue, Window};
+pub use objects::{AskedForNone, Connection, Context, Domain, Pair, Region, SharedQueue, Window};
 pub use work::{Work, WorkQueue};
 
 use crate::map::Map;
@@ -57,6 +57,18 @@ impl Model {
     #[must_use]
     pub fn region_ever(&self, key: Key) -> Option<&Region> {
         self.regions.get(&key.value()).or_else(|| self.gone_regions.iter().rev().find(|region| region.key == key))
+    }
+
+    /// The region that local work names by this key.
+    #[must_use]
+    pub fn local_region(&self, key: Key) -> Option<&Region> {
+        self.regions.get(&key.of_region().value()).or_else(|| self.regions.get(&key.value()))
+    }
+
+    /// The region that is, or was, named by this key: its `rkey` or its `lkey`.
+    #[must_use]
+    pub fn region_named(&self, key: Key) -> Option<&Region> {
+        self.region_ever(key).or_else(|| self.region_ever(key.of_region()))
     }
 
     /// The registered regions that have bytes of this range.
@@ -177,7 +189,8 @@ impl Model {
     fn lends(&mut self, work: &Work) {
         if work.fills_memory() {
             for piece in work.pieces.kept() {
-                if let Some(region) = self.regions.get_mut(&piece.key.value()) {
+                let key = self.local_region(piece.key).map(|region| region.key.value());
+                if let Some(region) = key.and_then(|key| self.regions.get_mut(&key)) {
                     region.used |= Access::LOCAL_WRITE;
                 }
             }
@@ -308,6 +321,16 @@ impl Model {
             Call::CreateQp { .. } => {
                 if let Some(qpn) = event.qpn {
                     self.pairs.insert(qpn, Pair::made(qpn, at, call));
+                }
+            }
+            Call::AskedForNone { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge } => {
+                if let Some(pair) = event.qpn.and_then(|qpn| self.pairs.get_mut(&qpn)) {
+                    pair.asked_for_none = AskedForNone {
+                        sends: max_send_wr == 0 && pair.max_send_wr > 0,
+                        receives: max_recv_wr == 0 && pair.max_recv_wr > 0,
+                        send_pieces: max_send_sge == 0 && pair.max_send_sge > 0,
+                        receive_pieces: max_recv_sge == 0 && pair.max_recv_sge > 0,
+                    };
                 }
             }
             Call::ModifyQp { .. } => {

@@ -81,27 +81,42 @@ fn lies(region: &Region, address: u64, length: u64) -> String {
 
 /// The region whose key this one is with its bytes in reverse, where it is no key of a region itself.
 fn turned(model: &Model, key: Key) -> Option<&Region> {
+    if model.region_named(key).is_some() || model.windows.contains_key(&key.value()) {
+        return None;
+    }
+    model.region_named(Key::new(key.value().swap_bytes()))
+}
+
+/// What to do about an `lkey` that a peer shows.
+pub(crate) const ADVICE_ON_LOCAL_KEY: &str =
+    "send mr->rkey to the peer and not mr->lkey: on some hardware both are the same number, and on others not";
+
+/// The region of this process whose `lkey` a peer shows.
+fn shown_as_remote(model: &Model, key: Key) -> Option<&Region> {
     if model.region_ever(key).is_some() || model.windows.contains_key(&key.value()) {
         return None;
     }
-    model.region_ever(Key::new(key.value().swap_bytes()))
+    model.region_ever(key.of_region())
 }
 
 /// The region of `ibv_alloc_null_mr` that this rkey is of: its lkey, or the 0 that it has instead of an rkey.
 fn null_region(model: &Model, rkey: Key) -> Option<&Region> {
     match rkey.value() {
         0 => model.regions.values().find(|region| region.is_null()),
-        _ => model.region_ever(rkey).filter(|region| region.is_null()),
+        _ => model.region_named(rkey).filter(|region| region.is_null()),
     }
 }
 
-/// What to do about an rkey that the program has turned on the way, it seems, or that is of no memory.
+/// What to do about an rkey that the program has turned on the way, it seems, that is of no memory, or that is an lkey.
 pub(crate) fn advice_on_rkey(model: &Model, key: Key) -> Option<&'static str> {
     if null_region(model, key).is_some() {
         return Some(
             "give the peer the rkey of memory that ibv_reg_mr has registered: the region of ibv_alloc_null_mr is for the \
              scatter/gather lists of its own process, and has an lkey only",
         );
+    }
+    if shown_as_remote(model, key).is_some() {
+        return Some(ADVICE_ON_LOCAL_KEY);
     }
     let advice = "turn the key to network byte order where it is sent (htonl(mr->rkey)), and back where it is received \
                   (ntohl): its bytes arrive in reverse";
@@ -142,13 +157,16 @@ pub(crate) fn memory_of_peer(model: &Model, rkey: Key, address: u64, length: u64
     if let (0, Some(found)) = (rkey.value(), null_region(model, rkey)) {
         seen.insert(0, format!("rkey 0 is that of {}", region(found)));
     }
+    if let Some(found) = shown_as_remote(model, rkey).filter(|region| !region.is_null()) {
+        seen.insert(0, format!("{rkey} is the lkey of {}; the rkey of that region is {}", region(found), found.key));
+    }
     seen
 }
 
 /// What the process knows of a key and of the range that was asked for behind it.
 pub(crate) fn memory(model: &Model, key: Key, address: u64, length: u64, now: u64) -> Vec<String> {
     let mut seen = Vec::new();
-    match model.region_ever(key) {
+    match model.region_named(key) {
         Some(found) if found.is_null() => seen.push(format!("key {key} is the lkey of {}", region(found))),
         Some(found) if found.gone_at.is_none() => {
             let request = format!("the request for [{address:#x}, +{length}) {}", lies(found, address, length));
@@ -173,10 +191,12 @@ pub(crate) fn memory(model: &Model, key: Key, address: u64, length: u64, now: u6
             seen.push(format!("nothing that this process has registered has, or had, key {key}"));
         }
     }
-    let holds =
-        |region: &&Region| region.key != key && region.address <= address && address - region.address < region.length;
+    let holds = |region: &&Region| {
+        !region.key.is_named_by(key) && region.address <= address && address - region.address < region.length
+    };
     if let Some(other) = model.regions_at(address, length.max(1)).find(holds) {
-        seen.push(format!("the address lies in {}, whose key is {}", region(other), other.key));
+        let (local, remote) = (other.key.local(), other.key);
+        seen.push(format!("the address lies in {}, whose lkey is {local} and whose rkey is {remote}", region(other)));
     }
     seen
 }

@@ -5,6 +5,7 @@ use crate::encoding::{Field, Reader, records};
 use std::io::Read;
 use std::net::SocketAddr;
 use transport::Counters;
+use wire::Key;
 
 /// How every report begins: a word, and the version of what follows.
 const BEGINNING: [u8; 8] = *b"UbiRep\x03\0";
@@ -102,7 +103,7 @@ records! {
         number: u32,
         /// Its device.
         interface: u32,
-        /// L_Key and R_Key in one.
+        /// Its R_Key.
         key: u32,
         /// The address by which keys reach it.
         address: u64,
@@ -184,6 +185,13 @@ impl Report {
     /// The ports of such a report, which come first: no more of it is read.
     pub fn decode_ports(mut source: impl Read, allowance: &mut usize) -> Option<Vec<Port>> {
         reading(&mut source, allowance, Field::take)
+    }
+}
+
+impl Region {
+    /// Its L_Key.
+    pub fn local_key(&self) -> u32 {
+        Key::new(self.key).local().value()
     }
 }
 

@@ -80,7 +80,7 @@ impl Books {
     /// The regions there are.
     pub(crate) fn facts(&self, keys: &Keys) -> Vec<RegionFacts> {
         let fact = |(slot, record): (usize, &Record)| match &record.what {
-            What::Region(region) => Some(region.facts(keys.key(slot as u32, record.life)?)),
+            What::Region(region) => Some(region.facts(keys.region_key(slot as u32, record.life)?)),
             _ => None,
         };
         self.records.iter().enumerate().filter_map(fact).collect()
@@ -104,7 +104,11 @@ impl Books {
         let record = self.records.get_mut(slot as usize)?;
         let key = loop {
             // Of consecutive lives few are skipped, and never all.
-            if let Some(key) = keys.key(slot, record.life) {
+            let key = match what {
+                What::Region(_) => keys.region_key(slot, record.life),
+                _ => keys.key(slot, record.life),
+            };
+            if let Some(key) = key {
                 break key;
             }
             record.life = record.life.wrapping_add(1);
@@ -189,7 +193,7 @@ impl Books {
 /// A region, as others see it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RegionFacts {
-    /// L_Key and R_Key in one.
+    /// Its R_Key.
     pub key: Key,
     /// The protection domain.
     pub domain: ProtectionDomain,

@@ -1,6 +1,6 @@
 //! How keys are made: 32 bits that find a slot of the table and that a stranger does not guess. The upper 24 are the
-//! slot and its generation, scrambled with random constants of the process; the lower 8 are random for a region and the
-//! binder's choice for a window. This is no cipher: a peer that was given many keys could work out the upper 24 bits of
+//! slot and its generation, scrambled with random constants of the process; the lower 8 are random for a region, but for
+//! the bit that its L_Key has and its R_Key has not, and the binder's choice for a window. This is no cipher: a peer that was given many keys could work out the upper 24 bits of
 //! others.
 //!
 //! What guessing costs. Only the peer can guess, or a host of the network that can send from its address: a connected
@@ -10,7 +10,7 @@
 //! | transport | a wrong key | so |
 //! |---|---|---|
 //! | RC, XRC | breaks the connection | one guess per connection |
-//! | UC | is passed over (IBA 9.8.2.2) | 2^32 guesses: 72 minutes at a million a second; 256, knowing many keys |
+//! | UC | is passed over (IBA 9.8.2.2) | 2^31 guesses: 36 minutes at a million a second; 128, knowing many keys |
 //! | UD | names no memory | none |
 //!
 //! There is no limit on wrong keys over UC: a spoofer could use it up and so stop the honest peer. Where a peer may not
@@ -58,7 +58,7 @@ impl Keys {
 
     /// The key of a slot in one of its lives. The generation changes with every life, so the key of the life before
     /// never opens this one, whatever its low byte; a region's low byte moves on when the generations have gone round,
-    /// so a region's key comes back after 2^14 lives of the slot. `None` where the key would look like none at all to a
+    /// so a window's first key comes back after 2^14 lives of the slot, and a region's after 2^13. `None` where the key would look like none at all to a
     /// program: such a life is skipped.
     pub(crate) fn key(&self, slot: u32, life: u32) -> Option<Key> {
         let generation = life & MAX_GENERATION;
@@ -70,6 +70,11 @@ impl Keys {
         // An odd step visits all 256 values before it repeats one.
         let low = (life >> (24 - SLOT_BITS)).wrapping_mul(noise >> 8 | 1).wrapping_add(noise) & 0xff;
         Some(Key::new(index << 8 | low))
+    }
+
+    /// The R_Key of a region in that slot and life. See [`key`](Keys::key).
+    pub(crate) fn region_key(&self, slot: u32, life: u32) -> Option<Key> {
+        self.key(slot, life).map(Key::of_region)
     }
 
     /// The slot a key would be in.

@@ -101,7 +101,7 @@ impl MemoryPlace {
 unsafe impl Send for Holding {}
 
 impl Memory {
-    /// Registers memory of the process and returns its key, L_Key and R_Key in one.
+    /// Registers memory of the process and returns its R_Key, by which its owner may name it as well.
     ///
     /// The whole range is brought in, for writing where any right to write is granted; what is not mapped, or not so,
     /// is an `EFAULT`. Regions on demand are not looked at; an access to a part that is not there is refused.

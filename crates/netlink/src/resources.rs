@@ -172,7 +172,7 @@ impl Entries<'_> {
                 for region in report.regions.iter().filter(|region| region.interface == here) {
                     self.add(process, region.number, false, |to| {
                         if administrator {
-                            to.u32(attribute::RES_RKEY, region.key).u32(attribute::RES_LKEY, region.key);
+                            to.u32(attribute::RES_RKEY, region.key).u32(attribute::RES_LKEY, region.local_key());
                         }
                         to.u64(attribute::RES_MRLEN, region.length)
                             .u32(attribute::RES_MRN, region.number)

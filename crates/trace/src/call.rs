@@ -12,6 +12,10 @@ use wire::{Key, Qkey, Qpn, Srqn};
 
 use crate::text::Text;
 
+/// What memory of the library's holds that a program may not use any more, while a checker listens. A number of such bytes
+/// is the same in either byte order.
+pub const POISON: u8 = 0xdb;
+
 /// A value of a field, for sinks that write fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Value<'a> {
@@ -186,7 +190,7 @@ calls! {
     }
     /// Memory was registered.
     RegisterMemory = "register_memory" {
-        /// The key: `lkey` and `rkey`.
+        /// Its `rkey`; the `lkey` follows from it (`wire::Key::local`).
         key: Key,
         /// The protection domain.
         pd: u32,
@@ -478,7 +482,7 @@ calls! {
         pieces: Pieces,
     }
     /// A completion queue was polled. Of polls that find nothing only the first is told, until something else happens
-    /// to the queue.
+    /// to the queue; while a checker listens, one more each time it has looked at what does not happen.
     Poll = "poll" {
         /// The queue.
         cq: u32,
@@ -495,6 +499,23 @@ calls! {
         wr_id: u64,
         /// Its status, as verbs spell it.
         status: &'static str,
+    }
+    /// A field of a completion was read that the extended completion queue was not made with.
+    ReadUnasked = "read_unasked" {
+        /// The queue.
+        cq: u32,
+        /// The function that reads it, as C has it.
+        function: &'static str,
+        /// The bit of `wc_flags` that asks for it.
+        flag: &'static str,
+    }
+    /// A poll of an extended completion queue was begun before the last one was ended (`ibv_start_poll`), or ended
+    /// though none had begun (`ibv_end_poll`).
+    PollOutOfOrder = "poll_out_of_order" {
+        /// The queue.
+        cq: u32,
+        /// The function, as C has it.
+        function: &'static str,
     }
     /// The program asked to be woken by the next completion.
     ArmCq = "arm_cq" {
@@ -546,6 +567,18 @@ calls! {
         event: &'static str,
         /// What it was about.
         about: u64,
+    }
+    /// `ibv_create_qp` was asked for a queue pair with a capability of 0, of which it has granted 1: what was asked for,
+    /// as `ibv_qp_cap` has it. The event of the creation comes before.
+    AskedForNone = "asked_for_none" {
+        /// See there.
+        max_send_wr: u32,
+        /// See there.
+        max_recv_wr: u32,
+        /// See there.
+        max_send_sge: u32,
+        /// See there.
+        max_recv_sge: u32,
     }
     /// `ibv_modify_qp` was given a number of the peer's queue pair that has more than 24 bits: the upper ones are cut.
     NumberCut = "number_cut" {
@@ -612,6 +645,13 @@ calls! {
     CmAck = "cm_ack" {
         /// Its name.
         event: &'static str,
+        /// The `rdma_cm_id`.
+        id: u64,
+    }
+    /// `rdma_connect` or `rdma_accept` was given private data, and a length of 0 for it.
+    CmEmptyData = "cm_empty_data" {
+        /// The function, as C has it.
+        function: &'static str,
         /// The `rdma_cm_id`.
         id: u64,
     }

@@ -124,6 +124,8 @@ pub struct Refusal {
 pub enum RefusalCause {
     /// No region or window has this key.
     UnknownKey,
+    /// A peer shows the L_Key of a region, and not its R_Key.
+    LocalKey,
     /// The region or window exists, in another protection domain than the queue pair's.
     WrongProtectionDomain,
     /// The window is bound to another queue pair.
@@ -163,7 +165,8 @@ pub enum RefusalCause {
 }
 
 impl RefusalCause {
-    /// Every cause; those with values have zeros.
+    /// Every cause; those with values have zeros. Processes tell each other of a cause by its place here: new ones come
+    /// last.
     pub const ALL: &'static [RefusalCause] = &[
         Self::UnknownKey,
         Self::WrongProtectionDomain,
@@ -179,6 +182,7 @@ impl RefusalCause {
         Self::Faulted,
         Self::TooManyGuards,
         Self::GpuFailed { error: 0 },
+        Self::LocalKey,
     ];
 
     /// The stable name: what JSON lines and counters say.
@@ -186,6 +190,7 @@ impl RefusalCause {
     pub const fn name(self) -> &'static str {
         match self {
             Self::UnknownKey => "unknown_key",
+            Self::LocalKey => "local_key",
             Self::WrongProtectionDomain => "wrong_protection_domain",
             Self::WrongQueuePair => "wrong_queue_pair",
             Self::NotPermitted => "not_permitted",
@@ -207,6 +212,7 @@ impl fmt::Display for RefusalCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::UnknownKey => "no region or window has this key",
+            Self::LocalKey => "the key is the lkey of a region, and requests of a peer show its rkey",
             Self::WrongProtectionDomain => "the region belongs to another protection domain",
             Self::WrongQueuePair => "the window is bound to another queue pair",
             Self::NotPermitted => "the region does not grant this access",

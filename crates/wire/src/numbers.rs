@@ -62,8 +62,8 @@ number! {
 }
 
 number! {
-    /// A memory key: of a region, L_Key and R_Key in one; of a window, an R_Key. The upper 24 bits find the object; the
-    /// lower 8 belong to the program that binds the window (IBA 10.6.3.3).
+    /// A memory key: of a region or a window its R_Key, or a region's L_Key (see [`Key::local`]). The upper 24 bits find
+    /// the object; the lower 8 belong to the program that binds the window (IBA 10.6.3.3).
     Key(u32), mask 0xffff_ffff, show "{:#x}", derive PartialOrd, derive Ord
 }
 
@@ -157,6 +157,30 @@ impl Qpn {
 }
 
 impl Key {
+    /// What distinguishes the L_Key of a region from its R_Key, in which it is 0. On much hardware both are the same
+    /// number, so that a program that mixes them up is not told; here they never are.
+    const LOCAL: u32 = 0x80;
+
+    /// The L_Key of the region whose R_Key this is.
+    #[must_use]
+    #[inline]
+    pub const fn local(self) -> Key {
+        Key(self.0 | Key::LOCAL)
+    }
+
+    /// The R_Key of the region whose L_Key or R_Key this is.
+    #[must_use]
+    #[inline]
+    pub const fn of_region(self) -> Key {
+        Key(self.0 & !Key::LOCAL)
+    }
+
+    /// Whether a region with this R_Key is named by that L_Key or R_Key.
+    #[must_use]
+    pub const fn is_named_by(self, shown: Key) -> bool {
+        self.0 == shown.0 || self.local().0 == shown.0
+    }
+
     /// The key of this object with the next owner's byte, as `ibv_inc_rkey` computes it.
     #[must_use]
     pub const fn next(self) -> Key {
@@ -284,6 +308,17 @@ mod tests {
         assert_eq!(first.diff(Psn::new(1 << 23)), -(1 << 23));
         assert_eq!(Psn::new((1 << 23) - 1).diff(first), (1 << 23) - 1);
         assert!(!first.is_before(first) && !first.is_after(first));
+    }
+
+    #[test]
+    fn the_keys_of_a_region_differ_and_name_it() {
+        for value in [0, 1, 0x1234_5600, 0x1234_567f] {
+            let key = Key::new(value);
+            assert_ne!(key.local(), key);
+            assert_eq!((key.local().of_region(), key.of_region()), (key, key));
+            assert!(key.is_named_by(key) && key.is_named_by(key.local()) && !key.local().is_named_by(key));
+            assert!(!key.is_named_by(Key::new(value ^ 0x100)));
+        }
     }
 
     #[test]

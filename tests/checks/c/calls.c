@@ -341,6 +341,18 @@ static void another_refusal(void)
 	close_bench(&b);
 }
 
+/* UV-0828 */
+static void list_leads_nowhere(void)
+{
+	struct bench b = open_pair(IBV_QPT_RC);
+	struct ibv_sge in = piece(&b, 0, 64);
+	struct ibv_recv_wr wr = {.wr_id = 1, .next = (struct ibv_recv_wr *)0x4141414141410ull, .sg_list = &in, .num_sge = 1};
+	struct ibv_recv_wr *bad = NULL;
+
+	NEED(ibv_post_recv(b.qp[0], &wr, &bad) == EINVAL && bad == &wr);
+	close_bench(&b);
+}
+
 CASES({"UV-0801", not_a_transition, all_is_well}, {"UV-0802", attribute_missing, all_is_well},
       {"UV-0803", attribute_unwanted, all_is_well}, {"UV-0804", value_out_of_range, all_is_well},
       {"UV-0805", wrong_current_state, all_is_well}, {"UV-0806", no_route, all_is_well},
@@ -351,6 +363,7 @@ CASES({"UV-0801", not_a_transition, all_is_well}, {"UV-0802", attribute_missing,
       {"UV-0819", message_length, all_is_well}, {"UV-0820", busy, all_is_well}, {"UV-0821", limit, all_is_well},
       {"UV-0822", access_flags, all_is_well}, {"UV-0823", null_argument, all_is_well},
       {"UV-0824", not_mapped, all_is_well}, {"UV-0825", unknown_bits, all_is_well},
-      {"UV-0826", unsupported, all_is_well}, {"UV-0827", destroyed_twice, all_is_well}, {"UV-0830", manager_state, manager_own_address},
+      {"UV-0826", unsupported, all_is_well}, {"UV-0827", destroyed_twice, all_is_well},
+      {"UV-0828", list_leads_nowhere, all_is_well}, {"UV-0830", manager_state, manager_own_address},
       {"UV-0831", manager_address, manager_own_address}, {"UV-0832", private_data_too_long, private_data_fits},
       {"UV-0899", another_refusal, all_is_well})

@@ -181,6 +181,17 @@ static void large_enough(void)
 	receive_into(16);
 }
 
+/* UV-0420: asked for too few, and granted enough. */
+static void counts_on_rounding(void)
+{
+	receive_into(5);
+}
+
+static void asks_for_all(void)
+{
+	receive_into(8);
+}
+
 /* UV-0403: sends complete on one queue, and the other is polled. */
 static void poll_of_two(bool the_wrong_one)
 {
@@ -648,6 +659,109 @@ static void poll_with_room(void)
 	poll_for(4);
 }
 
+/* An extended queue with completions of two WRITEs. */
+static struct ibv_cq_ex *open_extended(struct bench *b)
+{
+	struct ibv_cq_init_attr_ex attributes = {.cqe = 16, .wc_flags = IBV_WC_EX_WITH_BYTE_LEN};
+	struct ibv_cq_ex *cq;
+
+	*b = open_bench();
+	cq = ibv_create_cq_ex(b->context, &attributes);
+	NEED(cq);
+	NEED(!ibv_destroy_cq(b->cq));
+	b->cq = ibv_cq_ex_to_cq(cq);
+	make_pair(b, IBV_QPT_RC);
+	connect_both(b->qp[0], usual_path(), b->qp[1], usual_path());
+	writes(b, 2);
+	return cq;
+}
+
+/* Begins a poll when there is something. */
+static void start_poll(struct ibv_cq_ex *cq)
+{
+	struct ibv_poll_cq_attr attributes = {0};
+	double end = seconds_now() + DEADLINE_SECONDS;
+	int answer;
+
+	while ((answer = ibv_start_poll(cq, &attributes)) == ENOENT && seconds_now() < end)
+		;
+	NEED(answer == 0 && cq->status == IBV_WC_SUCCESS);
+}
+
+/* UV-0421 to UV-0423 */
+static void poll_extended(bool reads_unasked, bool ends, bool ends_nothing)
+{
+	struct bench b;
+	struct ibv_cq_ex *cq = open_extended(&b);
+	struct ibv_poll_cq_attr attributes = {0};
+
+	for (int i = 0; i < 2; i++) {
+		start_poll(cq);
+		ibv_wc_read_opcode(cq);
+		ibv_wc_read_byte_len(cq);
+		if (reads_unasked)
+			NEED(ibv_wc_read_qp_num(cq) == b.qp[0]->qp_num);
+		if (ends || i == 1)
+			ibv_end_poll(cq);
+	}
+	NEED(ibv_start_poll(cq, &attributes) == ENOENT);
+	if (ends_nothing)
+		ibv_end_poll(cq);
+	close_bench(&b);
+}
+
+static void read_unasked(void)
+{
+	poll_extended(true, true, false);
+}
+
+static void read_asked(void)
+{
+	poll_extended(false, true, false);
+}
+
+static void leave_poll_open(void)
+{
+	poll_extended(false, false, false);
+}
+
+static void end_polls(void)
+{
+	poll_extended(false, true, false);
+}
+
+static void end_what_did_not_begin(void)
+{
+	poll_extended(false, true, true);
+}
+
+/* UV-0424: three completions wait, and one or all are polled before the program waits for an event. */
+static void poll_before_waiting(int room)
+{
+	struct woken w = open_woken();
+	struct ibv_wc wc[4];
+
+	messages(&w, 3, 0);
+	/* The last is there as well. */
+	sleep_millis(100);
+	arm(w.received);
+	NEED(ibv_poll_cq(w.received, room, wc) >= 1);
+	get_event(&w, w.received);
+	ibv_ack_cq_events(w.received, 1);
+	poll_many(w.received, room == 1 ? 2 : 0);
+	close_woken(&w);
+}
+
+static void leave_some_and_wait(void)
+{
+	poll_before_waiting(1);
+}
+
+static void leave_none_and_wait(void)
+{
+	poll_before_waiting(4);
+}
+
 CASES({"UV-0401", let_overflow, have_room}, {"UV-0402", too_small, large_enough},
       {"UV-0403", poll_the_wrong_queue, poll_the_right_queue}, {"UV-0404", arm_after_the_last_poll, poll_after_arming},
       {"UV-0405", wait_without_arming, wait_armed}, {"UV-0406", arm_again_and_again, arm_once_for_each_event},
@@ -657,4 +771,6 @@ CASES({"UV-0401", let_overflow, have_room}, {"UV-0402", too_small, large_enough}
       {"UV-0413", arm_without_channel, destroy_acknowledged}, {"UV-0414", never_read_events, destroy_acknowledged},
       {"UV-0415", nothing_solicited, something_solicited}, {"UV-0416", poll_the_other_queue, poll_the_queue_of_the_event},
       {"UV-0417", signal_all, signal_the_last}, {"UV-0418", poll_one_by_one, poll_many_at_once},
-      {"UV-0419", poll_without_room, poll_with_room})
+      {"UV-0419", poll_without_room, poll_with_room}, {"UV-0420", counts_on_rounding, asks_for_all},
+      {"UV-0421", read_unasked, read_asked}, {"UV-0422", leave_poll_open, end_polls},
+      {"UV-0423", end_what_did_not_begin, end_polls}, {"UV-0424", leave_some_and_wait, leave_none_and_wait})

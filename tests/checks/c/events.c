@@ -6,6 +6,9 @@
 /* Longer than a queue pair may stand still before somebody is told. */
 #define A_WHILE_MILLIS 3500
 
+/* Longer than an answer of a connection manager takes. */
+#define ANSWER_MILLIS 12500
+
 /* A message and a WRITE that work. */
 static void all_is_well(void)
 {
@@ -537,15 +540,154 @@ static void nobody_begins(void)
 	close_bench(&b);
 }
 
+/* UV-0948: the server is a process that is stopped, and as silent as a host that is not there. */
+static void nobody_answers(void)
+{
+	struct rdma_conn_param parameters = usual_parameters();
+	struct rdma_event_channel *channel;
+	struct rdma_cm_id *id;
+	uint16_t port;
+	int up[2], status;
+	pid_t child;
+
+	NEED(!pipe(up));
+	child = fork();
+	NEED(child >= 0);
+	if (child == 0) {
+		listening(rdma_create_event_channel(), &port);
+		NEED(write(up[1], &port, 2) == 2);
+		raise(SIGSTOP);
+		_exit(0);
+	}
+	NEED(read(up[0], &port, 2) == 2);
+	NEED(waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status));
+	channel = rdma_create_event_channel();
+	id = resolved(channel, port);
+	NEED(!rdma_connect(id, &parameters));
+	sleep_millis(ANSWER_MILLIS);
+	NEED(!kill(child, SIGKILL) && waitpid(child, NULL, 0) == child);
+	close_id(id);
+	rdma_destroy_event_channel(channel);
+}
+
+/* UV-0949: the server answers a disconnect when it has time. */
+static void answer_late(void)
+{
+	struct rdma_event_channel *server = rdma_create_event_channel(), *client = rdma_create_event_channel();
+	struct rdma_conn_param parameters = usual_parameters();
+	struct ibv_qp_init_attr init = usual_qp(NULL, IBV_QPT_RC);
+	struct rdma_cm_event *event;
+	struct rdma_cm_id *listener, *there, *here;
+	uint16_t port;
+
+	listener = listening(server, &port);
+	here = resolved(client, port);
+	NEED(!rdma_connect(here, &parameters));
+	event = next_event(server, RDMA_CM_EVENT_CONNECT_REQUEST);
+	there = event->id;
+	NEED(!rdma_ack_cm_event(event));
+	NEED(!rdma_create_qp(there, NULL, &init) && !rdma_accept(there, &parameters));
+	expect(client, RDMA_CM_EVENT_ESTABLISHED);
+	expect(server, RDMA_CM_EVENT_ESTABLISHED);
+	NEED(!rdma_disconnect(here));
+	sleep_millis(ANSWER_MILLIS);
+	expect(server, RDMA_CM_EVENT_DISCONNECTED);
+	NEED(!rdma_disconnect(there));
+	expect(client, RDMA_CM_EVENT_DISCONNECTED);
+	close_id(here);
+	close_id(there);
+	close_id(listener);
+	rdma_destroy_event_channel(client);
+	rdma_destroy_event_channel(server);
+}
+
+/* Polls without finding anything, for so long. */
+static void poll_in_vain(struct ibv_cq *cq, int millis)
+{
+	struct ibv_wc wc;
+
+	for (int waited = 0; waited < millis; waited += 10) {
+		NEED(ibv_poll_cq(cq, 1, &wc) == 0);
+		sleep_millis(10);
+	}
+}
+
+/* UV-0916, and UV-0917 if a receive is posted: a WRITE whose completion is waited for. */
+static void wait_for_a_write(unsigned int flags, bool has_receive)
+{
+	struct bench b = open_pair(IBV_QPT_RC);
+	struct ibv_sge out = piece(&b, 0, 8), in = piece(&b, 1024, 64);
+	struct ibv_send_wr wr = send_wr(1, IBV_WR_RDMA_WRITE, &out);
+
+	if (has_receive)
+		post_recv(b.qp[0], 2, &in);
+	wr.wr.rdma.remote_addr = (uintptr_t)b.buffer + 2048;
+	wr.wr.rdma.rkey = b.mr->rkey;
+	wr.send_flags = flags;
+	NEED(!post(b.qp[0], &wr));
+	if (flags & IBV_SEND_SIGNALED)
+		poll_success(b.cq, 1);
+	else
+		poll_in_vain(b.cq, has_receive ? 2 * A_WHILE_MILLIS : A_WHILE_MILLIS);
+	close_bench(&b);
+}
+
+static void none_signaled(void)
+{
+	wait_for_a_write(0, false);
+}
+
+static void signaled(void)
+{
+	wait_for_a_write(IBV_SEND_SIGNALED, false);
+}
+
+static void none_signaled_with_receive(void)
+{
+	wait_for_a_write(0, true);
+}
+
+static void signaled_with_receive(void)
+{
+	wait_for_a_write(IBV_SEND_SIGNALED, true);
+}
+
+/* UV-0918: a receive waits for what a WRITE brings. */
+static void receive_a_write(enum ibv_wr_opcode opcode)
+{
+	struct bench b = open_pair(IBV_QPT_RC);
+	struct ibv_sge out = piece(&b, 0, 8), in = piece(&b, 1024, 64);
+
+	post_recv(b.qp[1], 2, &in);
+	post_rdma(b.qp[0], 1, opcode, &out, b.buffer + 2048, b.mr->rkey);
+	poll_success(b.cq, opcode == IBV_WR_RDMA_WRITE ? 1 : 2);
+	if (opcode == IBV_WR_RDMA_WRITE)
+		poll_in_vain(b.cq, 2 * A_WHILE_MILLIS);
+	close_bench(&b);
+}
+
+static void receive_without_immediate(void)
+{
+	receive_a_write(IBV_WR_RDMA_WRITE);
+}
+
+static void receive_with_immediate(void)
+{
+	receive_a_write(IBV_WR_RDMA_WRITE_WITH_IMM);
+}
+
 CASES({"UV-0901", peer_refused, all_is_well}, {"UV-0902", routine_event, all_is_well},
       {"UV-0903", async_error, all_is_well}, {"UV-0910", not_acknowledged, all_is_well},
       {"UV-0911", peer_not_ready, all_is_well}, {"UV-0912", never_sent, all_is_well},
       {"UV-0913", nothing_signaled, some_signaled}, {"UV-0914", peer_not_ready, all_is_well},
-      {"UV-0915", nobody_begins, all_is_well},
+      {"UV-0915", nobody_begins, all_is_well}, {"UV-0916", none_signaled, signaled},
+      {"UV-0917", none_signaled_with_receive, signaled_with_receive},
+      {"UV-0918", receive_without_immediate, receive_with_immediate},
       {"UV-0920", key_mismatch, datagram_arrives}, {"UV-0922", psn_mismatch, all_is_well},
       {"UV-0923", unknown_pair, all_is_well}, {"UV-0924", wrong_state, all_is_well},
       {"UV-0925", length, datagram_arrives}, {"UV-0926", datagram_no_receive, datagram_arrives},
       {"UV-0927", write_forbidden, all_is_well}, {"UV-0928", foreign_address, all_is_well},
       {"UV-0929", unreadable, all_is_well}, {"UV-0930", lossy, all_is_well}, {"UV-0933", lossy, all_is_well},
       {"UV-0940", rejected_by_program, connected}, {"UV-0941", nobody_listens, connected},
-      {"UV-0942", not_connected, connected}, {"UV-0945", peer_died, connected}, {"UV-0947", disconnected, rejected_by_program})
+      {"UV-0942", not_connected, connected}, {"UV-0945", peer_died, connected}, {"UV-0947", disconnected, rejected_by_program},
+      {"UV-0948", nobody_answers, connected}, {"UV-0949", answer_late, disconnected})

@@ -486,6 +486,55 @@ static void channel_destroyed_early(void)
 	close_ends(&e);
 }
 
+/* The server says by which key its memory is reached, and the client writes there. UV-0721: it reads the key in time, or
+ * after it gave the event back. UV-0722: the server says how long that is, or 0. */
+static void tell_key(bool in_time, uint8_t length)
+{
+	struct ends e = asked((struct wanted){0});
+	struct rdma_conn_param param = parameters(1, 7);
+	struct ibv_sge out;
+	struct rdma_cm_event *event, copy;
+	uint32_t key = 0;
+
+	make_qp(&e, e.server);
+	post_receive(&e, e.server);
+	param.private_data = &e.mr->rkey;
+	param.private_data_len = length;
+	NEED(!rdma_accept(e.server, &param));
+	event = next_event(e.channel[CLIENT], RDMA_CM_EVENT_ESTABLISHED);
+	copy = *event;
+	NEED(copy.param.conn.private_data_len >= length);
+	if (length && in_time)
+		memcpy(&key, copy.param.conn.private_data, sizeof key);
+	NEED(!rdma_ack_cm_event(event));
+	if (length && !in_time)
+		memcpy(&key, copy.param.conn.private_data, sizeof key);
+	expect(e.channel[SERVER], RDMA_CM_EVENT_ESTABLISHED);
+	out = (struct ibv_sge){.addr = (uintptr_t)e.buffer, .length = 8, .lkey = e.mr->lkey};
+	if (length) {
+		post_rdma(e.client->qp, 3, IBV_WR_RDMA_WRITE, &out, e.buffer + 512, key);
+		/* The region grants it in no case. */
+		NEED(poll_one(e.client->send_cq).status == IBV_WC_REM_ACCESS_ERR);
+	}
+	disconnect(&e);
+	close_ends(&e);
+}
+
+static void used_after_ack(void)
+{
+	tell_key(false, 4);
+}
+
+static void used_before_ack(void)
+{
+	tell_key(true, 4);
+}
+
+static void empty_private_data(void)
+{
+	tell_key(true, 0);
+}
+
 CASES({"UV-0701", route_before_address, usual}, {"UV-0702", connect_before_route, usual},
       {"UV-0703", destroy_waits, usual}, {"UV-0704", acknowledged_twice, usual}, {"UV-0705", never_acknowledged, usual},
       {"UV-0706", request_not_answered, request_rejected}, {"UV-0707", disconnect_not_answered, usual},
@@ -494,4 +543,5 @@ CASES({"UV-0701", route_before_address, usual}, {"UV-0702", connect_before_route
       {"UV-0714", moved_by_hand, usual}, {"UV-0715", other_qkey, own_qkey},
       {"UV-0716", group_not_left, group_left}, {"UV-0717", sends_after_end, usual},
       {"UV-0718", sends_before_established, usual}, {"UV-0719", channel_destroyed_early, usual},
-      {"UV-0720", no_queue_pair, usual})
+      {"UV-0720", no_queue_pair, usual}, {"UV-0721", used_after_ack, used_before_ack},
+      {"UV-0722", empty_private_data, used_before_ack})

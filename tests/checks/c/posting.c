@@ -672,6 +672,67 @@ static void poll_for_room(void)
 	write_past_the_end(true);
 }
 
+/* UV-0327: one message, by queue pairs that were asked for with these capabilities. */
+static void send_with(struct ibv_qp_cap cap)
+{
+	struct bench b = open_bench();
+	struct ibv_qp_init_attr init = usual_qp(b.cq, IBV_QPT_RC);
+	struct ibv_sge out = piece(&b, 0, 128), in = piece(&b, 1024, 128);
+
+	init.cap = cap;
+	make_pair_as(&b, init);
+	connect_both(b.qp[0], usual_path(), b.qp[1], usual_path());
+	post_recv(b.qp[1], 1, &in);
+	post_send(b.qp[0], 2, &out);
+	poll_success(b.cq, 2);
+	close_bench(&b);
+}
+
+static void ask_for_none(void)
+{
+	struct ibv_qp_cap none = {0};
+
+	send_with(none);
+}
+
+static void ask_for_some(void)
+{
+	struct ibv_qp_cap some = {.max_send_wr = 1, .max_recv_wr = 1, .max_send_sge = 1, .max_recv_sge = 1};
+
+	send_with(some);
+}
+
+/* UV-0328: two messages in a list, whose second leads on. */
+static void send_list_to(struct ibv_send_wr *behind)
+{
+	struct bench b = open_pair(IBV_QPT_RC);
+	struct ibv_sge out = piece(&b, 0, 128), in = piece(&b, 1024, 128);
+	struct ibv_send_wr wr[2] = {send_wr(1, IBV_WR_SEND, &out), send_wr(2, IBV_WR_SEND, &out)}, *bad = NULL;
+
+	post_recv(b.qp[1], 3, &in);
+	post_recv(b.qp[1], 4, &in);
+	wr[0].next = &wr[1];
+	wr[1].next = behind;
+	if (behind) {
+		NEED(ibv_post_send(b.qp[0], wr, &bad) == EINVAL);
+		NEED(bad == &wr[1]);
+	} else {
+		NEED(!ibv_post_send(b.qp[0], wr, &bad));
+	}
+	poll_success(b.cq, 4);
+	close_bench(&b);
+}
+
+static void never_set_next(void)
+{
+	send_list_to((struct ibv_send_wr *)0x4141414141410ull);
+}
+
+static void set_next(void)
+{
+	send_list_to(NULL);
+}
+
 CASES({"UV-0301", fill_without_signal, signal_now_and_then},
       {"UV-0302", never_signal, signal_now_and_then},
       {"UV-0303", send_small_from_memory, send_small_inline},
@@ -695,4 +756,5 @@ CASES({"UV-0301", fill_without_signal, signal_now_and_then},
       {"UV-0323", overwrite_without_fence, overwrite_with_fence},
       {"UV-0324", write_then_send, write_with_immediate},
       {"UV-0325", send_fenced_datagram, send_short_datagram},
-      {"UV-0326", post_past_the_end, poll_for_room})
+      {"UV-0326", post_past_the_end, poll_for_room},
+      {"UV-0327", ask_for_none, ask_for_some}, {"UV-0328", never_set_next, set_next})

@@ -240,6 +240,16 @@ static void remote_key_unknown(void)
 	close_bench(&b);
 }
 
+/* UV-0137 */
+static void local_key_shown(void)
+{
+	struct bench b = open_pair(IBV_QPT_RC);
+
+	NEED(b.mr->lkey != b.mr->rkey);
+	write_refused(&b, b.buffer, b.mr->lkey, IBV_WC_REM_ACCESS_ERR);
+	close_bench(&b);
+}
+
 /* Over UDP no reason comes with the refusal. */
 static void remote_access(void)
 {
@@ -525,7 +535,7 @@ CASES({"UV-0101", local_key_unknown, all_is_well}, {"UV-0102", local_out_of_boun
       {"UV-0106", local_not_there, all_is_well}, {"UV-0107", local_gpu, all_is_well}, {"UV-0108", window_refused, all_is_well},
       {"UV-0110", receive_too_short, all_is_well}, {"UV-0111", datagram_too_long, datagram_fits},
       {"UV-0112", atomic_too_short, all_is_well}, {"UV-0120", remote_access, all_is_well},
-      {"UV-0121", remote_key_unknown, all_is_well}, {"UV-0122", remote_out_of_bounds, all_is_well},
+      {"UV-0137", local_key_shown, all_is_well}, {"UV-0121", remote_key_unknown, all_is_well}, {"UV-0122", remote_out_of_bounds, all_is_well},
       {"UV-0123", remote_other_domain, all_is_well}, {"UV-0124", remote_region_forbids, all_is_well},
       {"UV-0125", remote_pair_forbids, all_is_well}, {"UV-0126", atomic_misaligned, all_is_well},
       {"UV-0127", window_unbound, all_is_well}, {"UV-0128", remote_not_there, all_is_well},

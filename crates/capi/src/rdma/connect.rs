@@ -2,7 +2,7 @@
 //! ready to receive before the peer can know, and in error once the connection ends.
 
 use super::id::ConnectionId;
-use crate::boundary::number;
+use crate::boundary::{number, tell};
 use crate::ece::{ibv_query_ece, ibv_set_ece};
 use crate::errno::Errno;
 use crate::object::{Object, field};
@@ -11,6 +11,7 @@ use abi::{Handle, In, Out, ibv_ece, rdma_cm_id, rdma_conn_param};
 use hca::cm::{ConnectParameters, IdOption};
 use std::ffi::{c_int, c_uint, c_void};
 use std::slice;
+use trace::Call;
 use transport::Kind;
 use wire::Qpn;
 use wire::cm::RejectReason;
@@ -34,6 +35,13 @@ fn private_data(given: Option<&rdma_conn_param>) -> &[u8] {
 }
 
 impl ConnectionId {
+    /// Tells the trace of private data without a length.
+    fn tell_empty_data(&self, function: &'static str, given: Option<&rdma_conn_param>) {
+        if given.is_some_and(|given| !given.private_data.is_null() && given.private_data_len == 0) {
+            tell(None, || Call::CmEmptyData { function, id: self.number() });
+        }
+    }
+
     /// Whether parameters make sense for this id; only connected services know of READs.
     fn check(&self, parameters: Option<&rdma_conn_param>) -> Result<(), Errno> {
         if field!(self.base, ps) != abi::RDMA_PS_TCP {
@@ -144,6 +152,7 @@ pub extern "C" fn rdma_connect(id: Handle<'_, rdma_cm_id>, parameters: In<'_, rd
         it.offer_ece()?;
         let offer = it.parameters(given, &data);
         it.tell_offer("rdma_connect", &offer);
+        it.tell_empty_data("rdma_connect", given);
         it.id.connect(&offer)?;
         it.state().connect_data.clear();
         it.complete()
@@ -187,6 +196,7 @@ pub extern "C" fn rdma_accept(id: Handle<'_, rdma_cm_id>, parameters: In<'_, rdm
             it.answer_ece()?;
             let offer = it.parameters(given, data);
             it.tell_offer("rdma_accept", &offer);
+            it.tell_empty_data("rdma_accept", given);
             Ok(it.id.accept(&offer)?)
         };
         accepted().inspect_err(|_| {

@@ -4,7 +4,9 @@ use super::group::Group;
 use super::id::ConnectionId;
 use crate::errno::Errno;
 use crate::object::Object;
+use crate::registry::PerProcess;
 use abi::{Owned, rdma_cm_event, rdma_cm_id};
+use std::collections::VecDeque;
 use std::ffi::{c_int, c_uint};
 use std::sync::Arc;
 
@@ -37,10 +39,30 @@ pub(super) fn subject(event: &Owned<'_, rdma_cm_event>) -> Result<*mut rdma_cm_i
     Ok(DeliveredEvent::of(event.handle())?.base.id)
 }
 
+/// Makes private data show that a program uses it after it gave the event back: a checker looks for that.
+#[cold]
+fn poison(mut private_data: Vec<u8>) {
+    /// How much of it is kept from being used again.
+    const KEPT_MAX: usize = 64;
+    static KEPT: PerProcess<VecDeque<Vec<u8>>> = PerProcess::new();
+    if private_data.is_empty() {
+        return;
+    }
+    private_data.fill(trace::POISON);
+    let mut kept = KEPT.lock();
+    if kept.len() >= KEPT_MAX {
+        kept.pop_front();
+    }
+    kept.push_back(private_data);
+}
+
 /// The program is done with an event, and with what it points to.
 pub(super) fn acknowledge(event: Owned<'_, rdma_cm_event>) {
-    let Ok(event) = DeliveredEvent::from_c(event) else { return };
+    let Ok(mut event) = DeliveredEvent::from_c(event) else { return };
     event.tell_ack();
+    if hca::is_traced() {
+        poison(std::mem::take(&mut event.private_data));
+    }
     if let Some(group) = &event.group {
         group.events.acknowledge(1);
     }

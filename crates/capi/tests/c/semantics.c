@@ -96,12 +96,14 @@ static void regions(void)
 	/* Rights that a device may ignore are ignored. */
 	mr = ibv_reg_mr(pd, memory, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING | (1 << 25));
 	NEED(mr && mr->lkey && mr->addr == memory && mr->length == 4096 && mr->pd == pd);
+	/* On much hardware they are the same. */
+	CHECK(mr->lkey != mr->rkey);
 	CHECK(ibv_dealloc_pd(pd) == EBUSY);
 	CHECK(ibv_rereg_mr(mr, 0, NULL, NULL, 0, 0) == -1);
-	uint32_t key = mr->lkey;
+	uint32_t key = mr->lkey, remote_key = mr->rkey;
 
 	CHECK(!ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, NULL, memory + 4096, 8192, 0));
-	CHECK(mr->lkey == key && mr->addr == memory + 4096 && mr->length == 8192);
+	CHECK(mr->lkey == key && mr->rkey == remote_key && mr->addr == memory + 4096 && mr->length == 8192);
 	CHECK(!ibv_dereg_mr(mr));
 	CHECK(ibv_dereg_mr(NULL) == EINVAL);
 	CHECK(!ibv_dealloc_pd(pd));

@@ -1,14 +1,16 @@
 //! What happens without a call, and what does not happen: UV-09xx.
 
+mod answers;
 pub(super) mod connections;
 mod drops;
 mod stalls;
+mod waits;
 
 use alloc::format;
 
 use trace::{Call, DropReason, Event, Kind, Queue, RetryCause, StateCause};
 use wire::access::Refusal;
-use wire::{Headers, Psn, Qpn};
+use wire::{Headers, Operation, Psn, Qpn};
 
 use super::calls;
 use crate::examine::{Examine, Moment, Out, Sort};
@@ -44,16 +46,25 @@ struct Watched {
     all_dropped: u64,
     /// The last access of the peer that was refused.
     refused: Option<Refusal>,
+    /// WRITEs of the peer that used up no receive, when the last of them came, and whether this side has posted a send
+    /// since the first.
+    writes: u64,
+    written_at: u64,
+    acted_since_write: bool,
+    /// Messages of the peer that used up a receive.
+    messages: u64,
 }
 
 /// The family.
 #[derive(Default, Debug)]
 pub(crate) struct Events {
     watched: Map<Qpn, Watched>,
-    /// When the program called something last.
-    called_at: u64,
+    /// The threads that wait.
+    waits: waits::Waits,
     /// Where ids connect to, and listen.
     places: connections::Places,
+    /// Connections that wait for an answer.
+    answers: answers::Answers,
 }
 
 impl Events {
@@ -75,6 +86,13 @@ impl Events {
             Kind::PacketReceived { headers, .. } if headers.bth.opcode.is_request() => {
                 watched.requests += 1;
                 watched.first_request.get_or_insert(headers.bth.psn);
+                let opcode = headers.bth.opcode;
+                if opcode.operation() == Operation::Send || opcode.has_immediate() {
+                    watched.messages += 1;
+                } else if opcode.operation() == Operation::Write {
+                    watched.writes += u64::from(opcode.ends());
+                    watched.written_at = at;
+                }
             }
             Kind::PacketDropped { headers: Some(headers), .. } if headers.bth.opcode.is_request() => {
                 watched.dropped += 1;
@@ -85,6 +103,7 @@ impl Events {
                 watched.without_receive = count(watched.without_receive)
             }
             Kind::WorkPosted { queue: Queue::Receive, .. } => watched.without_receive = None,
+            Kind::WorkPosted { queue: Queue::Send, .. } => watched.acted_since_write |= watched.writes > 0,
             Kind::AccessRefused { key, address, length, access, cause } => {
                 let range = wire::access::Range { key, address, length };
                 watched.refused = Some(Refusal { range, access, cause });
@@ -105,8 +124,8 @@ impl Examine for Events {
     fn observe(&mut self, moment: &mut Moment<'_>, out: &mut Out<'_>) {
         let (event, model) = (moment.event, moment.model);
         self.note(event);
-        if let Kind::Called { .. } = event.kind {
-            self.called_at = event.at;
+        if let Kind::Called { thread, call } = &event.kind {
+            self.waits.called(event.at, *thread, call);
         }
         match &event.kind {
             // The queue pair may be about to go, and the event with it: it is told when the program takes it.
@@ -161,9 +180,16 @@ impl Examine for Events {
                     out.tell(finding);
                 }
             }
+            Kind::CmTransition { local_comm_id, to, .. } => {
+                self.answers.moved(event.at, event.qpn, *local_comm_id, to);
+            }
             Kind::Called {
-                call: call @ (Call::CmPlace { .. } | Call::CmCall { .. } | Call::CmChannel { .. }), ..
-            } => self.places.observe(call),
+                call:
+                    call @ (Call::CmPlace { .. } | Call::CmCall { .. } | Call::CmChannel { .. } | Call::CmOffer { .. }),
+                ..
+            } => {
+                self.places.observe(call);
+            }
             Kind::Called { call: Call::CmEvent { event: name, id, status, id_qpn, .. }, .. } => {
                 if let Some(finding) = connections::not_made(&self.places, *id, *id_qpn, name, *status) {
                     out.tell(finding);
@@ -180,7 +206,8 @@ impl Examine for Events {
                 out.tell(finding);
             }
         }
-        stalls::nothing_to_wait_for(model, self.called_at, now).into_iter().for_each(|finding| out.tell(finding));
+        self.answers.explain(&self.places, now, |finding| out.tell(finding));
+        self.waits.explain(model, &self.watched, now, |finding| out.tell(finding));
     }
 }
 

@@ -86,6 +86,7 @@ fn refusal_rule(code: NakCode, peer: Option<PeerReason>) -> Number {
         None => by_code,
         Some(PeerReason::Refused { cause, .. }) => match cause {
             RefusalCause::OutOfBounds { .. } => REMOTE_OUT_OF_BOUNDS,
+            RefusalCause::LocalKey => REMOTE_LOCAL_KEY,
             RefusalCause::WrongProtectionDomain => REMOTE_OTHER_DOMAIN,
             RefusalCause::NotPermitted => REMOTE_REGION_FORBIDS,
             RefusalCause::QueuePairForbids => REMOTE_PAIR_FORBIDS,

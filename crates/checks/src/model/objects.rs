@@ -23,7 +23,7 @@ pub struct Domain {
 /// Registered memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Region {
-    /// The key: `lkey` and `rkey`.
+    /// Its `rkey`.
     pub key: Key,
     /// The protection domain.
     pub pd: u32,
@@ -104,6 +104,20 @@ pub struct SharedQueue {
     pub receives: WorkQueue,
 }
 
+/// Capabilities that a program asked for with 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[allow(clippy::struct_excessive_bools)] // as `ibv_qp_cap` has them
+pub struct AskedForNone {
+    /// `max_send_wr`.
+    pub sends: bool,
+    /// `max_recv_wr`.
+    pub receives: bool,
+    /// `max_send_sge`.
+    pub send_pieces: bool,
+    /// `max_recv_sge`.
+    pub receive_pieces: bool,
+}
+
 /// A queue pair.
 #[derive(Clone, Debug)]
 pub struct Pair {
@@ -133,6 +147,8 @@ pub struct Pair {
     pub max_inline_data: u32,
     /// Whether every send is signaled.
     pub signals_all: bool,
+    /// Of which of these the program has asked for none, and got one.
+    pub asked_for_none: AskedForNone,
     /// The state, as verbs spell it.
     pub state: &'static str,
     /// Since when.
@@ -176,6 +192,7 @@ impl Pair {
             max_recv_sge: 0,
             max_inline_data: 0,
             signals_all: false,
+            asked_for_none: AskedForNone::default(),
             state: "RESET",
             state_since: 0,
             state_cause: None,

@@ -54,6 +54,7 @@ rules! {
         REMOTE_MALFORMED = 133 Error "the peer could not make sense of the packets";
         REMOTE_GPU = 134 Error "the driver of the peer's GPU did not copy its memory";
         BAD_ANSWER = 136 Error "the peer's answer does not fit the request";
+        REMOTE_LOCAL_KEY = 137 Error "a work request shows the peer's lkey in place of its rkey";
         NO_ANSWER = 140 Error "the peer never answered";
         PEER_GONE = 141 Error "the peer's process ended";
         NO_RECEIVE = 142 Error "the peer had no receive posted";
@@ -121,6 +122,8 @@ rules! {
         NOTE_AFTER_WRITE = 324 Performance "a small SEND follows each WRITE";
         FENCE_WITHOUT_READS = 325 Warning "a fence on a queue pair that has no READs";
         MORE_THAN_THE_QUEUE_HOLDS = 326 Warning "more is posted than the send queue holds before a completion was polled";
+        ASKED_FOR_NONE = 327 Warning "work is posted to a queue that was asked for with room for none";
+        NEXT_NEVER_SET = 328 Error "next of a work request leads to memory that the program does not have";
     }
 
     completions {
@@ -143,6 +146,11 @@ rules! {
         ALL_OF_A_LIST_SIGNALED = 417 Performance "every work request of a list asks for a completion";
         POLLED_ONE_BY_ONE = 418 Performance "completions are polled one at a time while many wait";
         POLLED_WITHOUT_ROOM = 419 Warning "a completion queue is polled with room for nothing";
+        HELD_BY_ROUNDING = 420 Note "more work can complete than the program asked its completion queue to hold";
+        READ_UNASKED = 421 Error "a field of a completion is read that wc_flags did not ask for";
+        POLL_NOT_ENDED = 422 Error "a poll is begun before the last one was ended";
+        END_WITHOUT_START = 423 Error "a poll is ended that has not begun";
+        PARTLY_POLLED = 424 Warning "the program waits for an event while completions of the one before are left";
     }
 
     connections {
@@ -229,6 +237,8 @@ rules! {
         SENDS_BEFORE_ESTABLISHED = 718 Warning "work is posted before RDMA_CM_EVENT_ESTABLISHED was taken";
         CHANNEL_DESTROYED_EARLY = 719 Error "an event channel is destroyed while ids report to it";
         NO_QUEUE_PAIR = 720 Error "a connection is asked for or accepted without a queue pair";
+        USED_AFTER_ACK = 721 Error "private data of an event is used after the event was acknowledged";
+        EMPTY_PRIVATE_DATA = 722 Note "private data is given with a length of 0";
     }
 
     calls {
@@ -255,6 +265,7 @@ rules! {
         UNKNOWN_BITS = 825 Error "a mask or flags have bits that are not known";
         UNSUPPORTED = 826 Error "the device does not do this";
         GONE = 827 Error "a call names an object that does not exist any more";
+        LIST_LEADS_NOWHERE = 828 Error "a list of work requests leads to memory that the program does not have";
         CM_STATE = 830 Error "a call of the connection manager in the wrong order";
         CM_ADDRESS = 831 Error "an address cannot be used or not be reached";
         PRIVATE_DATA = 832 Error "more private data than the message has room for";
@@ -271,6 +282,9 @@ rules! {
         NOTHING_SIGNALED = 913 Error "the send queue is full and nothing in it was signaled";
         RECEIVE_QUEUE_EMPTY = 914 Warning "messages of the peer wait for a receive to be posted";
         NOTHING_TO_WAIT_FOR = 915 Note "the program waits for a completion, and nothing was ever sent";
+        NONE_WAS_SIGNALED = 916 Warning "the program waits for the completion of a send that is not signaled";
+        ONLY_THE_PEER_CAN_END_IT = 917 Note "the program waits after a send that is not signaled: only its peer can end it";
+        WRITES_USE_NO_RECEIVE = 918 Note "the program waits for a receive to complete, and only WRITEs have come";
         KEY_MISMATCH = 920 Error "packets were dropped because their Q_Key or P_Key is not the queue pair's";
         PSN_MISMATCH = 922 Error "packets were dropped because both ends count from different PSNs";
         UNKNOWN_PAIR = 923 Warning "packets were dropped because no queue pair has their number";
@@ -287,5 +301,7 @@ rules! {
         NOT_CONNECTED = 942 Error "a connection could not be made";
         CONNECTION_LOST = 945 Error "a connection ended without a program ending it";
         DISCONNECTED = 947 Note "the peer disconnected";
+        REQUEST_UNANSWERED = 948 Warning "nobody answers a connection request";
+        DISCONNECT_UNANSWERED = 949 Warning "a peer does not answer a disconnect";
     }
 }

@@ -3,6 +3,7 @@
 mod acknowledgements;
 mod capacity;
 mod cost;
+mod extended;
 mod reaping;
 mod waking;
 
@@ -20,5 +21,6 @@ pub(crate) fn parts() -> Vec<Box<dyn Examine>> {
         Box::<acknowledgements::Acknowledgements>::default(),
         Box::<reaping::Reaping>::default(),
         Box::<cost::Cost>::default(),
+        Box::<extended::Extended>::default(),
     ])
 }

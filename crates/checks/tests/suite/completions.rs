@@ -411,3 +411,54 @@ fn polling_with_room_for_nothing_is_told_while_completions_wait() {
     script.send(QP, signaled(1)).sent(QP, 1).call(Call::Poll { cq: CQ, room: 0, got: 0 });
     script.shows(419, &["CQ 4", "1 wait"]);
 }
+
+#[test]
+fn what_a_queue_holds_by_rounding_alone_is_told() {
+    let receives = |count| {
+        let mut script = Script::new();
+        script.call(Call::CreateCq { cq: WOKEN, capacity: 8, wanted: 5, channel: None });
+        script.qp_with(QP, NewPair { receive_cq: WOKEN, ..NewPair::default() }).connect(QP, 18);
+        for wr_id in 0..count {
+            script.receive(QP, wr_id, &[]);
+        }
+        script
+    };
+    receives(5).keeps(420).keeps(402);
+    receives(6).shows(420, &["CQ 10", "6 work requests", "asked for 5 entries, and was granted 8"]).keeps(402);
+    receives(9).shows(402, &["holds 8"]);
+}
+
+#[test]
+fn what_an_extended_queue_was_not_made_for_is_told() {
+    let mut script = Script::new();
+    script.call(Call::ReadUnasked { cq: CQ, function: "ibv_wc_read_qp_num", flag: "IBV_WC_EX_WITH_QP_NUM" });
+    script.shows(421, &["ibv_wc_read_qp_num", "CQ 4", "wc_flags lacks IBV_WC_EX_WITH_QP_NUM"]).keeps(422);
+    script.call(Call::PollOutOfOrder { cq: CQ, function: "ibv_start_poll" });
+    script.shows(422, &["CQ 4", "was not ended"]).keeps(423);
+    script.call(Call::PollOutOfOrder { cq: CQ, function: "ibv_end_poll" });
+    script.shows(423, &["CQ 4", "ENOENT"]);
+}
+
+#[test]
+fn completions_that_are_left_while_the_program_waits_are_told() {
+    let polls = |room: u32, times: u32| {
+        let mut script = with_channel();
+        for wr_id in 0..4 {
+            script.received(QP, wr_id, 8);
+        }
+        arm(&mut script, WOKEN);
+        for _ in 0..times {
+            script.call(Call::Poll { cq: WOKEN, room, got: room.min(4) });
+        }
+        wait(&mut script);
+        script
+    };
+    polls(1, 1).shows(424, &["CQ 10", "3 completions are left"]).keeps(404);
+    polls(2, 2).keeps(424);
+    polls(8, 1).keeps(424);
+    // One that came after the queue was armed raises the event.
+    let mut script = with_channel();
+    script.received(QP, 0, 8).received(QP, 1, 8);
+    arm(&mut script, WOKEN).received(QP, 2, 8).polls(WOKEN, 0);
+    wait(&mut script).keeps(424);
+}

@@ -8,6 +8,7 @@
 //! - `completions`: completions
 //! - `processes`: processes, threads and lives of objects
 //! - `script`: small programs told as events
+//! - `waits`: waiting for what cannot come, UV-0916 to UV-0918
 
 mod completions;
 mod connections;
@@ -17,3 +18,4 @@ mod mistakes;
 mod posting;
 mod processes;
 mod script;
+mod waits;

@@ -351,3 +351,29 @@ fn a_channel_goes_after_its_ids() {
     with("rdma_create_id").shows(719, &["1 ids report to the channel", "rdma_migrate_id"]);
     with("rdma_destroy_id").keeps(719);
 }
+
+#[test]
+fn what_an_acknowledged_event_pointed_to_is_recognized() {
+    let post = |acknowledges: bool, remote| {
+        let mut script = Script::new();
+        script.qp(17).connect(17, 18);
+        if acknowledges {
+            let (event, id) = ("RDMA_CM_EVENT_ESTABLISHED", 3);
+            script.call(Call::CmEvent { event, id, listen_id: None, status: 0, id_qpn: None });
+            script.call(Call::CmAck { event, id });
+        }
+        script.send(17, Send { opcode: "RDMA_WRITE", remote: Some(remote), ..Send::default() });
+        script
+    };
+    post(true, (0x1000, 0xdbdb_dbdb)).shows(721, &["rkey 0xdbdbdbdb", "rdma_ack_cm_event"]);
+    post(true, (0xdbdb_dbdb_dbdb_dbdb, 7)).shows(721, &["remote_addr 0xdbdbdbdbdbdbdbdb"]);
+    post(true, (0xdbdb_dbdb, 0xdbdb)).keeps(721);
+    post(false, (0x1000, 0xdbdb_dbdb)).keeps(721);
+}
+
+#[test]
+fn private_data_of_no_length_is_told() {
+    let mut script = Script::new();
+    script.call(Call::CmEmptyData { function: "rdma_connect", id: 3 });
+    script.shows(722, &["rdma_connect of id 0x3", "private_data_len is 0"]);
+}

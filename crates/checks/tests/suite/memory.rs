@@ -522,3 +522,13 @@ fn a_log_without_a_process_says_nothing_of_contents() {
     script.send(17, send(1)).stores(BUFFER, 1).unmaps(BUFFER, 64).sent(17, 1).pass_ms(50).ends();
     script.keeps(201).keeps(209).keeps(210);
 }
+
+#[test]
+fn a_piece_names_a_region_by_its_lkey() {
+    let local = Key::new(KEY).local().value();
+    assert_ne!(local, KEY);
+    let mut script = connected();
+    script.receive(17, 1, &[(BUFFER, 64, local)]).receive(17, 2, &[(BUFFER + 32, 64, local)]);
+    script.shows(202, &["receive with wr_id 2", "receive with wr_id 1"]).keeps(213);
+    script.dereg(KEY).receive(17, 3, &[(BUFFER, 64, local)]).shows(213, &["receive with wr_id 3"]);
+}

@@ -393,3 +393,33 @@ fn a_fence_on_a_datagram_is_told() {
     datagrams().send(17, fenced).shows(325, &["type UD"]);
     connected().send(17, Send { fence: true, ..send(1) }).keeps(325);
 }
+
+#[test]
+fn work_for_a_queue_that_was_asked_for_with_none_is_told() {
+    let asks = |max_send_wr, max_recv_wr, max_send_sge| {
+        let mut script = Script::new();
+        script.qp(17);
+        script.call_on(17, Call::AskedForNone { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge: 1 });
+        script.connect(17, 18);
+        script
+    };
+    asks(0, 1, 1).send(17, Send::default()).shows(327, &["the SEND with wr_id 1", "cap.max_send_wr 0"]);
+    asks(1, 0, 1).receive(17, 5, &[]).shows(327, &["cap.max_recv_wr 0"]);
+    asks(1, 1, 0).send(17, Send { pieces: vec![(0x1000, 8, 7)], ..Send::default() }).shows(327, &["max_send_sge 0"]);
+    // Only what is used counts, and a message of no pieces needs none.
+    asks(1, 0, 0).send(17, Send::default()).keeps(327);
+    asks(0, 1, 1).receive(17, 5, &[]).keeps(327);
+}
+
+#[test]
+fn a_list_that_leads_to_no_memory_is_told() {
+    let mut script = Script::new();
+    script.qp(17).connect(17, 18);
+    script.refused(
+        Some(17),
+        "ibv_post_send",
+        22,
+        "next of the work request with wr_id 0x7 is 0x4141, which leads to no memory",
+    );
+    script.shows(328, &["ibv_post_send", "wr_id 0x7", "0x4141", "NULL"]).shows(828, &["ibv_post_send", "memset"]);
+}

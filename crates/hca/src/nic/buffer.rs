@@ -102,7 +102,7 @@ impl Buffer {
         Ok(Buffer { nic: Arc::clone(nic), mapping: ManuallyDrop::new(mapping), length, key, address, domain })
     }
 
-    /// Its key, L_Key and R_Key in one.
+    /// Its R_Key, by which local work may name it as well.
     pub fn key(&self) -> Key {
         self.key
     }

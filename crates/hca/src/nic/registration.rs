@@ -8,7 +8,7 @@ use transport::{Access, ProtectionDomain};
 use wire::Key;
 
 impl Nic {
-    /// Registers memory of the process at its own address and returns its key, L_Key and R_Key in one.
+    /// Registers memory of the process at its own address and returns its R_Key.
     ///
     /// # Safety
     /// As for [`memory::Memory::register`]: until the key is deregistered the range must stay mapped, and no code of

@@ -87,7 +87,7 @@ impl LiveWitness {
         let found = self.ask(|nic| {
             for piece in pieces.kept().iter().filter(|piece| piece.length > 0) {
                 let length = u64::from(piece.length);
-                match nic.memory().place(piece.key, piece.address, length)? {
+                match nic.memory().place(piece.key.of_region(), piece.address, length)? {
                     place if whole => places.push((place, length as usize)),
                     place => sample(place, length, &mut places),
                 }

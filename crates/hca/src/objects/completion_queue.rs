@@ -134,8 +134,8 @@ pub struct CompletionQueue {
     fresh: AtomicBool,
     /// The interface of its device; 0 if that was not said.
     interface: AtomicU32,
-    /// The trace was told that a poll found nothing, and nothing has happened to the queue since.
-    told_empty: AtomicBool,
+    /// In which round the trace was told that a poll found nothing, and nothing has happened to the queue since; or 0.
+    told_empty: AtomicU32,
 }
 
 /// The program's function that is told that something was added.
@@ -229,7 +229,7 @@ impl CompletionQueue {
             observer: OnceLock::new(),
             fresh: AtomicBool::new(false),
             interface: AtomicU32::new(0),
-            told_empty: AtomicBool::new(false),
+            told_empty: AtomicU32::new(0),
         })
     }
 
@@ -320,15 +320,17 @@ impl CompletionQueue {
         count
     }
 
-    /// Whether the trace is to be told of a poll that found something, or nothing: of many that find nothing, the first.
-    pub(crate) fn tells_poll(&self, found: bool) -> bool {
+    /// Whether the trace is to be told of a poll that found something, or nothing: of many that find nothing, the first
+    /// of each `round`, which is not 0.
+    pub(crate) fn tells_poll(&self, found: bool, round: u32) -> bool {
+        let before = self.told_empty.swap(if found { 0 } else { round }, Ordering::Relaxed);
         // A queue that belongs to no program is polled so that the NIC makes progress.
-        self.id != 0 && (!self.told_empty.swap(!found, Ordering::Relaxed) || found)
+        self.id != 0 && (found || before != round)
     }
 
     /// Something has happened to it: of the next poll the trace is told.
     pub(crate) fn tells_next_poll(&self) {
-        self.told_empty.store(false, Ordering::Relaxed);
+        self.told_empty.store(0, Ordering::Relaxed);
     }
 
     /// This thread polls it.

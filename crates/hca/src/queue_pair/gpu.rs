@@ -37,7 +37,8 @@ pub(crate) fn name(
     let length = train.payload.len();
     let reference = match train.payload.pieces(0, length).next()? {
         Piece::Memory(subject, range) if range.length == u64::from(length) => {
-            nic.memory.refer(subject, range, access)?
+            let key = if subject.remote { range.key } else { range.key.of_region() };
+            nic.memory.refer(subject, Range { key, ..range }, access)?
         }
         _ => return None,
     };

@@ -6,7 +6,7 @@ use crate::links::windows::{WindowOf, Windows};
 use crate::objects::landing::Land;
 use transport::congestion::Window;
 use transport::{Port, ReceiveWork, TaggedTaken, TakenReceive, Toward};
-use wire::access::{Access, Atomic, Bind, ProtectionDomain, Range, Refusal, Subject};
+use wire::access::{Access, Atomic, Bind, ProtectionDomain, Range, Refusal, RefusalCause, Subject};
 use wire::{Feth, Key, Qpn, Srqn};
 
 /// The NIC as one queue pair sees it, for the duration of one call.
@@ -31,18 +31,48 @@ pub(crate) enum GpuTrains {
     Received(memory::Source),
 }
 
+/// The key by which the memory knows what is shown to it: local work shows a region's L_Key, or its R_Key, as work of the
+/// library and of Rust programs does; a peer shows the R_Key.
+#[inline]
+fn known_key(subject: Subject, key: Key) -> Key {
+    if subject.remote { key } else { key.of_region() }
+}
+
+impl NicPort<'_> {
+    /// A refusal, with the key as it was shown.
+    #[cold]
+    fn refused(&self, subject: Subject, key: Key, refusal: Refusal) -> Refusal {
+        let named = || if key == key.of_region() { None } else { self.nic.memory.region(key.of_region()) };
+        let cause = match refusal.cause {
+            RefusalCause::UnknownKey if subject.remote => match named() {
+                // That of nothing is an L_Key only.
+                Some(region) if region.place == 0 => RefusalCause::WrongKind,
+                Some(_) => RefusalCause::LocalKey,
+                None => RefusalCause::UnknownKey,
+            },
+            cause => cause,
+        };
+        Refusal { range: Range { key, ..refusal.range }, cause, ..refusal }
+    }
+}
+
 impl Port for NicPort<'_> {
     fn check(&mut self, subject: Subject, range: Range, access: Access) -> Result<(), Refusal> {
-        self.nic.memory.check(subject, range, access)
+        let known = Range { key: known_key(subject, range.key), ..range };
+        self.nic.memory.check(subject, known, access).map_err(|refusal| self.refused(subject, range.key, refusal))
     }
 
     fn read(&mut self, subject: Subject, range: Range, out: &mut [u8]) -> Result<(), Refusal> {
-        self.nic.memory.read(subject, range.key, range.address, out)
+        let key = known_key(subject, range.key);
+        let read = self.nic.memory.read(subject, key, range.address, out);
+        read.map_err(|refusal| self.refused(subject, range.key, refusal))
     }
 
     fn write(&mut self, subject: Subject, range: Range, data: &[u8]) -> Result<(), Refusal> {
+        let key = known_key(subject, range.key);
         if let GpuTrains::Received(source) = &self.gpu {
-            return self.nic.memory.write_named(subject, range.key, range.address, data, source);
+            let written = self.nic.memory.write_named(subject, key, range.address, data, source);
+            return written.map_err(|refusal| self.refused(subject, range.key, refusal));
         }
         if let Some(landing) = &mut self.landing
             && subject.remote
@@ -52,26 +82,28 @@ impl Port for NicPort<'_> {
                 return Ok(());
             }
         }
-        self.nic.memory.write(subject, range.key, range.address, data)
+        let written = self.nic.memory.write(subject, key, range.address, data);
+        written.map_err(|refusal| self.refused(subject, range.key, refusal))
     }
 
     #[inline]
     fn longest_train(&mut self, key: Key) -> u32 {
         match self.gpu {
-            GpuTrains::Sent if self.nic.memory.can_refer(key) => memory::LONGEST_REFERENCE,
+            GpuTrains::Sent if self.nic.memory.can_refer(key.of_region()) => memory::LONGEST_REFERENCE,
             _ => transport::MAX_TRAIN,
         }
     }
 
     fn atomic(&mut self, subject: Subject, range: Range, operation: Atomic) -> Result<u64, Refusal> {
-        self.nic.memory.atomic(subject, range.key, range.address, operation)
+        let done = self.nic.memory.atomic(subject, known_key(subject, range.key), range.address, operation);
+        done.map_err(|refusal| self.refused(subject, range.key, refusal))
     }
 
     fn flush(&mut self, subject: Subject, range: Range, feth: Feth) -> Result<(), Refusal> {
         let mut access = Access::empty();
         access.set(Access::FLUSH_GLOBAL, feth.placement.contains(wire::Placement::GLOBAL));
         access.set(Access::FLUSH_PERSISTENT, feth.placement.contains(wire::Placement::PERSISTENT));
-        self.nic.memory.flush(subject, range, access)
+        self.nic.memory.flush(subject, range, access).map_err(|refusal| self.refused(subject, range.key, refusal))
     }
 
     fn invalidate(&mut self, subject: Subject, key: Key) -> Result<(), Refusal> {

@@ -139,6 +139,15 @@ impl Tracing {
         }
     }
 
+    /// Polls that find nothing are told once in each round, so that a checker knows which queues are polled still. Never
+    /// 0.
+    pub(crate) fn poll_round(&self) -> u32 {
+        #[cfg(feature = "checks")]
+        return self.why.get().map_or(1, Why::round);
+        #[cfg(not(feature = "checks"))]
+        1
+    }
+
     /// Time has passed.
     #[inline]
     pub(crate) fn tick(&self, _now: u64) {

@@ -49,6 +49,8 @@ pub(crate) enum Format {
 pub(crate) struct Why {
     /// When the checker wants to hear that time has passed; read without the lock.
     next_tick: AtomicU64,
+    /// How many ticks there were.
+    ticks: AtomicU32,
     /// Wakes the thread that ticks.
     wake: Box<dyn Fn() + Send + Sync>,
     inside: Mutex<Inside>,
@@ -122,6 +124,7 @@ impl Why {
             Inside { checker: Checker::new(settings), witness, teller, last: 0, ended: false, spare: Vec::new() };
         Why {
             next_tick: AtomicU64::new(nanos(CHECK_TICK)),
+            ticks: AtomicU32::new(0),
             wake: Box::new(wake),
             inside: Mutex::new(Rank::Trace, inside),
             queue: Mutex::new(Rank::TraceQueue, Vec::new()),
@@ -220,6 +223,11 @@ impl Why {
         }
     }
 
+    /// The time between two ticks, by a number that is not 0.
+    pub fn round(&self) -> u32 {
+        self.ticks.load(Ordering::Relaxed) | 1 << 31
+    }
+
     /// How long until a tick is due.
     pub fn until_tick(&self, now: u64) -> Option<u64> {
         match self.next_tick.load(Ordering::Relaxed) {
@@ -244,6 +252,7 @@ impl Why {
         };
         self.next_tick.store(next, Ordering::Relaxed);
         inside.tick(now);
+        self.ticks.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The program ends.

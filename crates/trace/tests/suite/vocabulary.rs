@@ -82,6 +82,7 @@ fn the_words_of_a_set_have_distinct_names_and_sentences() {
             RefusalCause::Faulted,
             RefusalCause::TooManyGuards,
             RefusalCause::GpuFailed { error: 1 },
+            RefusalCause::LocalKey,
         ],
         RefusalCause::name,
     );

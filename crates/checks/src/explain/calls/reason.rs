@@ -39,6 +39,7 @@ const WORDS: &[(&str, Number)] = &[
     ("send queue is full", SEND_QUEUE_FULL),
     ("receive queue is full", RECEIVE_QUEUE_FULL),
     ("scatter/gather entries", TOO_MANY_PIECES),
+    ("leads to no memory", LIST_LEADS_NOWHERE),
     ("sg_list is null", NULL),
     ("num_sge", TOO_MANY_PIECES),
     ("cannot take inline data", NOT_SUPPORTED),
@@ -228,6 +229,10 @@ const PRECISE: &[(&str, &str)] = &[
     ),
     ("path_mtu is", "set path_mtu to a code as IBV_MTU_1024, at most active_mtu of ibv_query_port"),
     ("sg_list is null", "let sg_list point to num_sge pieces, or set num_sge to 0 for a message without data"),
+    (
+        "leads to no memory",
+        "set next of the last work request to NULL: clear each with memset, or = {0}, before it is filled",
+    ),
     ("num_sge is -", "set num_sge to the number of pieces in sg_list; 0 for a message without data"),
     ("comp_vector", "give ibv_create_cq a comp_vector below num_comp_vectors of the ibv_context; 0 always works"),
     ("beyond the GID table", "ask for indices below gid_tbl_len of ibv_query_port"),

@@ -46,6 +46,8 @@ impl fmt::Display for Place {
 #[derive(Default, Debug)]
 pub(super) struct Places {
     goals: Map<u64, Place>,
+    /// The id of each queue pair that connects.
+    connecting: Map<Qpn, u64>,
     listeners: Map<u64, Place>,
     /// Ids without a channel of the program's: their calls wait for their events, and fail as those say.
     synchronous: Set<u64>,
@@ -66,13 +68,24 @@ impl Places {
             Call::CmChannel { id, .. } => {
                 self.synchronous.remove(&id);
             }
+            Call::CmOffer { function: "rdma_connect", id, offered_qpn: Some(qpn), .. } => {
+                if self.connecting.len() < MAX_PLACES || self.connecting.contains_key(&qpn) {
+                    self.connecting.insert(qpn, id);
+                }
+            }
             Call::CmCall { function: "rdma_destroy_id", id, .. } => {
+                self.connecting.retain(|_, of| *of != id);
                 self.synchronous.remove(&id);
                 self.goals.remove(&id);
                 self.listeners.remove(&id);
             }
             _ => {}
         }
+    }
+
+    /// Where a queue pair connects to.
+    pub fn of_pair(&self, qpn: Qpn) -> Option<Place> {
+        self.of(*self.connecting.get(&qpn)?)
     }
 
     fn of(&self, id: u64) -> Option<Place> {

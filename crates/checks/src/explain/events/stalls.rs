@@ -100,14 +100,11 @@ pub(super) fn explain(model: &Model, pair: &Pair, watched: &Watched, now: u64) -
     Some(connected(finding, pair))
 }
 
-/// The last call of the program was a poll that found nothing, and no queue pair of that completion queue has ever sent
-/// or been sent anything.
-pub(super) fn nothing_to_wait_for(model: &Model, called_at: u64, now: u64) -> Option<Finding> {
-    if now.saturating_sub(called_at) < A_WHILE {
-        return None;
-    }
-    let is_last = |at: Option<(u64, u32)>| at.is_some_and(|(at, _)| at == called_at);
-    let (number, _) = model.cqs.iter().find(|(_, cq)| is_last(cq.last_poll) && cq.completed == 0)?;
+/// The program does nothing but wait for these completion queues, and no queue pair of one of them has ever sent or been
+/// sent anything.
+pub(super) fn nothing_to_wait_for(model: &Model, queues: &[u32], waited: u64) -> Option<Finding> {
+    let is_fresh = |number: &&u32| model.cqs.get(number).is_some_and(|cq| cq.completed == 0 && cq.last_poll.is_some());
+    let number = queues.iter().find(is_fresh)?;
     let of_it = |pair: &&Pair| pair.send_cq == Some(*number) || pair.receive_cq == Some(*number);
     let (mut pairs, mut receives) = (0, 0);
     for pair in model.pairs.values().filter(of_it) {
@@ -124,7 +121,7 @@ pub(super) fn nothing_to_wait_for(model: &Model, called_at: u64, now: u64) -> Op
             Subject::CompletionQueue(*number),
             format!(
                 "the program polls CQ {number} since {}, and nothing is under way that could complete there",
-                span(now - called_at)
+                span(waited)
             ),
             "let one side begin: post a send there before it polls, and check what ibv_post_send returns",
         )

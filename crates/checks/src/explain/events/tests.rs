@@ -246,20 +246,24 @@ fn an_answer_that_comes_after_its_queue_pair_is_no_news() {
 #[test]
 fn a_program_that_waits_for_nothing_is_told() {
     let cq = || called(Call::CreateCq { cq: 1, capacity: 4, wanted: 4, channel: None });
-    let polls = || called(Call::Poll { cq: 1, room: 1, got: 0 });
+    let poll = |at| event(at, Kind::Called { thread: 1, call: Call::Poll { cq: 1, room: 1, got: 0 } });
+    // It polls still.
+    let polls = || [poll(3), poll(6 * SECOND)];
     let mut events = Vec::from([cq()]);
     events.extend(scene("RC", "RTS"));
-    events.push(polls());
+    events.extend(polls());
     assert_eq!(rules(&events, 7 * SECOND), [NOTHING_TO_WAIT_FOR]);
     // A peer has begun, or the queue pair is not connected yet.
     let mut begun = events.clone();
-    let (headers, at) = (packet(1), events.len() - 1);
+    let (headers, at) = (packet(1), events.len() - 2);
     begun.insert(at, event(3, Kind::PacketReceived { headers, payload_len: 0, packets: 1 }));
     assert_eq!(rules(&begun, 7 * SECOND), []);
     let mut early = Vec::from([cq()]);
     early.extend(scene("RC", "INIT"));
-    early.push(polls());
+    early.extend(polls());
     assert_eq!(rules(&early, 7 * SECOND), []);
+    // It has polled once and does something else.
+    assert_eq!(rules(&events[..events.len() - 1], 7 * SECOND), []);
 }
 
 #[test]

@@ -15,7 +15,7 @@ pub(super) fn refused(rule: Number, failed: &Failed<'_>, refusal: &Refusal) -> F
     let (key, address, length) = (refusal.range.key, refusal.range.address, refusal.range.length);
     let piece = format!("the NIC may not use the {length} bytes at {address:#x} with lkey {key}");
     let seen = naming::memory(failed.model, key, address, length, failed.at);
-    let region = failed.model.region_ever(key);
+    let region = failed.model.region_named(key);
     let domain = failed.pair.map_or(0, |pair| pair.pd);
     let (cause, advice) = match rule {
         LOCAL_OUT_OF_BOUNDS => {

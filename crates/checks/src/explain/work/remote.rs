@@ -43,6 +43,7 @@ pub(super) fn refused(rule: Number, failed: &Failed<'_>, code: NakCode, peer: Op
              queue, which must be of the XRC domain of its queue pair; 0 is what a request that is all zeros has"
                 .into()
         }
+        Some(PeerReason::Refused { cause: RefusalCause::LocalKey, .. }) => naming::ADVICE_ON_LOCAL_KEY.into(),
         _ => advice(rule, right),
     };
     let finding = failed.finding(rule, &happened, advice);
@@ -67,6 +68,7 @@ fn with_memory(mut finding: Finding, failed: &Failed<'_>, rule: Number) -> Findi
     let about_memory = [
         REMOTE_ACCESS,
         REMOTE_KEY_UNKNOWN,
+        REMOTE_LOCAL_KEY,
         REMOTE_OUT_OF_BOUNDS,
         REMOTE_OTHER_DOMAIN,
         REMOTE_REGION_FORBIDS,

@@ -172,9 +172,10 @@ fn a_key_in_the_other_byte_order_is_recognized_and_so_is_the_region_that_holds_t
     events.push(completed("IBV_WC_LOC_PROT_ERR", Failure::Refused(refusal(0x1100_0000, 0x9000, cause))));
     let (_, text) = only(&events);
     assert!(text.contains("was it sent without ntohl and htonl?"), "{text}");
-    assert!(
-        text.contains("the address lies in [0x9000, +4096) in PD 4, registered with LOCAL_WRITE, whose key is 0x22")
-    );
+    assert!(text.contains(
+        "the address lies in [0x9000, +4096) in PD 4, registered with LOCAL_WRITE, whose lkey is 0xa2 and \
+                       whose rkey is 0x22"
+    ));
 }
 
 #[test]
@@ -363,4 +364,27 @@ fn an_address_that_was_mangled_is_told_how() {
     assert!(hint((start + 64) & 0xffff_ffff).is_some_and(|hint| hint.contains("32 bits")));
     // Kept in an int, whose sign was spread.
     assert!(hint(0xffff_ffff_b28b_b040).is_some_and(|hint| hint.contains("32 bits")));
+}
+
+#[test]
+fn an_lkey_that_a_peer_is_shown_is_named() {
+    let local = Key::new(0x22).local();
+    let mut model = Model::default();
+    let call = Call::RegisterMemory {
+        key: Key::new(0x22),
+        pd: 4,
+        address: 0x9000,
+        length: 4096,
+        iova: 0x9000,
+        access: Access::LOCAL_WRITE,
+    };
+    model.apply(&called(1, call), &mut Absent);
+    let seen = crate::naming::memory_of_peer(&model, local, 0x9000, 64, 7);
+    assert!(seen[0].contains("0xa2 is the lkey of [0x9000, +4096)"), "{seen:?}");
+    assert!(seen[0].contains("the rkey of that region is 0x22"), "{seen:?}");
+    assert_eq!(crate::naming::advice_on_rkey(&model, local), Some(crate::naming::ADVICE_ON_LOCAL_KEY));
+    // The owner may name it so.
+    let seen = crate::naming::memory(&model, local, 0x9000, 64, 7);
+    assert!(seen[0].contains("key 0xa2 belongs to"), "{seen:?}");
+    assert_eq!(crate::naming::advice_on_rkey(&model, Key::new(0x22)), None);
 }

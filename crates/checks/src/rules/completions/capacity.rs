@@ -1,15 +1,15 @@
-//! Whether a completion queue has a place for everything that can complete: UV-0401, UV-0402.
+//! Whether a completion queue has a place for everything that can complete: UV-0401, UV-0402, UV-0420.
 
 use alloc::format;
 
 use trace::{Call, Kind, Queue};
 use wire::Qpn;
 
-use super::{CAN_OVERFLOW, OVERFLOWED};
+use super::{CAN_OVERFLOW, HELD_BY_ROUNDING, OVERFLOWED};
 use crate::examine::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
 use crate::map::{self, Key, Map, Set};
-use crate::model::{Model, Pair};
+use crate::model::{CompletionQueue, Model, Pair};
 
 /// What was posted to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -160,9 +160,13 @@ impl Capacity {
         if self.told.contains(&cq) {
             return;
         }
-        let load = Load::of(model, cq);
+        let (load, subject) = (Load::of(model, cq), Subject::CompletionQueue(cq));
         let total = load.total() + 1;
         if total <= queue.capacity as usize {
+            // Otherwise each post that is news would make this sentence.
+            if queue.wanted > 0 && total > queue.wanted as usize && !out.is_old(HELD_BY_ROUNDING, subject) {
+                out.tell(held_by_rounding(model, cq, queue, opcode, &load));
+            }
             return;
         }
         self.told.insert(cq);
@@ -192,6 +196,30 @@ impl Capacity {
             .shown_by("it is not sure that all of them complete before the program polls again"),
         );
     }
+}
+
+/// The queue holds all that can complete because its size was rounded up.
+fn held_by_rounding(model: &Model, cq: u32, queue: &CompletionQueue, opcode: &str, load: &Load) -> Finding {
+    let total = load.total() + 1;
+    Finding::new(
+        HELD_BY_ROUNDING,
+        Subject::CompletionQueue(cq),
+        format!(
+            "with this {opcode} {total} work requests can have their completions in CQ {cq} at once; the program asked \
+             for {} entries, and was granted {}",
+            queue.wanted, queue.capacity
+        ),
+        format!("make the queue with ibv_create_cq(…, {}, …)", granted(model, cq).max(total as u64)),
+    )
+    .because(
+        "a device may grant more entries than were asked for, and need not: how far it rounds up differs, so a program \
+         counts on what it asked for, or looks at cq->cqe",
+    )
+    .shown_by(format!(
+        "{} sends that ask for a completion and {} receives are under way on {} queue pairs, {} completions wait to be \
+         polled",
+        load.sends, load.receives, load.pairs, load.waiting
+    ))
 }
 
 fn overflowed(model: &Model, qpn: Option<Qpn>, cq: u32, capacity: u32, out: &mut Out<'_>) {

@@ -1,5 +1,5 @@
 //! Sleeping until a completion comes: arming, waiting at a channel, and wake-ups that never come: UV-0404 to UV-0406,
-//! UV-0413 to UV-0416.
+//! UV-0413 to UV-0416, UV-0424.
 
 use alloc::format;
 
@@ -43,6 +43,8 @@ struct Armed {
     completed: u64,
     /// Completions that waited when it was armed, and no poll since.
     missed: usize,
+    /// Of those, how many the polls since have left.
+    left: usize,
     /// How often it was armed although it was armed and nothing had completed.
     needless: u64,
     /// How often it was armed, with a completion after it.
@@ -120,8 +122,11 @@ impl Waking {
     fn called(&mut self, at: u64, thread: u32, call: &Call, model: &Model, out: &mut Out<'_>) {
         match *call {
             Call::ArmCq { cq, solicited_only } => self.arms(cq, solicited_only, model, out),
-            Call::Poll { cq, got, .. } => {
+            Call::Poll { cq, got, room } => {
                 if let Some(armed) = self.queues.get_mut(&cq) {
+                    // A poll that had room for more has taken all.
+                    let before = armed.left.max(armed.missed);
+                    armed.left = if got > 0 && got == room { before.saturating_sub(got as usize) } else { 0 };
                     armed.missed = 0;
                 }
                 match self.answers.get_mut(&thread) {
@@ -142,7 +147,7 @@ impl Waking {
                 self.read(channel, model);
                 let armed = self.queues.entry(cq).or_default();
                 armed.pending = armed.pending.saturating_sub(1);
-                armed.completed = 0;
+                (armed.completed, armed.left) = (0, 0);
                 self.answers.insert(thread, Answer { cq, polled: None });
             }
             Call::DestroyCq { cq } => {
@@ -191,6 +196,7 @@ impl Waking {
         // An event that was raised and not read wakes the program in any case.
         let may_have_event = armed.pending > 0 && armed.completed > 0;
         armed.missed = if may_have_event { 0 } else { queue.unpolled().filter(|one| one.is_live).count() };
+        armed.left = 0;
         armed.solicited_only = solicited_only && (armed.pending == 0 || armed.solicited_only);
         armed.pending += 1;
         armed.completed = 0;
@@ -200,6 +206,9 @@ impl Waking {
     fn waits(&mut self, thread: u32, channel: u32, model: &Model, out: &mut Out<'_>) {
         self.queues.for_each_mut(|cq, armed| {
             let Some(queue) = model.cqs.get(cq) else { return };
+            if armed.left > 0 && queue.channel == Some(channel) && armed.completed == 0 {
+                out.tell(partly_polled(*cq, core::mem::take(&mut armed.left)));
+            }
             if armed.missed == 0 || queue.channel != Some(channel) {
                 return;
             }
@@ -277,6 +286,24 @@ impl Waking {
             .because("every event costs an interrupt on hardware, and those of this channel wake nobody"),
         );
     }
+}
+
+fn partly_polled(cq: u32, left: usize) -> Finding {
+    Finding::new(
+        PARTLY_POLLED,
+        Subject::CompletionQueue(cq),
+        format!(
+            "the program armed CQ {cq}, polled some of what waited in it, and waits for its event; {left} completions \
+             are left"
+        ),
+        "after ibv_req_notify_cq poll until ibv_poll_cq returns fewer than there was room for, and only then call \
+         ibv_get_cq_event",
+    )
+    .because(
+        "one event may stand for many completions, and those that came before the queue was armed raise none: a NIC that \
+         keeps to that lets the program sleep beside them",
+    )
+    .shown_by("this NIC, as many others, raises an event for completions that wait when the queue is armed")
 }
 
 fn not_armed(cq: u32, channel: u32, waiting: usize, slept_ms: u64) -> Finding {

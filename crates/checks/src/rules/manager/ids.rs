@@ -3,8 +3,8 @@
 use alloc::format;
 use alloc::string::String;
 
-use trace::{Call, ConnectionEnd, Kind};
-use wire::Qpn;
+use trace::{Call, ConnectionEnd, Kind, POISON};
+use wire::{Key, Qpn};
 
 use crate::examine::{Moment, Out};
 use crate::finding::{Finding, Subject};
@@ -29,6 +29,8 @@ pub(super) struct Ids {
     /// Events that were taken and not acknowledged.
     taken: Map<(u64, &'static str), Taken>,
     destroyers: WaitingDestroyers,
+    /// An event was acknowledged.
+    has_acknowledged: bool,
 }
 
 /// Events of one sort that were taken.
@@ -68,6 +70,42 @@ pub(super) struct Id {
     is_datagram: bool,
     /// How many READs of ours the peer answers at a time.
     peer_answers: Option<u8>,
+}
+
+/// A number whose bytes are all poison.
+fn is_poison(number: u64, bytes: u32) -> bool {
+    number == u64::from_ne_bytes([POISON; 8]) >> (64 - 8 * bytes)
+}
+
+/// The memory or the key that a work request names comes from an event that was given back.
+fn used_after_ack(
+    qpn: Option<Qpn>,
+    wr_id: u64,
+    opcode: &str,
+    address: Option<u64>,
+    key: Option<Key>,
+    out: &mut Out<'_>,
+) {
+    let is_key = key.is_some_and(|key| is_poison(key.value().into(), 4));
+    if !is_key && !address.is_some_and(|address| is_poison(address, 8)) {
+        return;
+    }
+    let (field, value) = match key.filter(|_| is_key) {
+        Some(key) => ("rkey", u64::from(key.value())),
+        None => ("remote_addr", address.unwrap_or_default()),
+    };
+    out.tell(
+        Finding::new(
+            USED_AFTER_ACK,
+            qpn.map_or(Subject::Process, Subject::QueuePair),
+            format!(
+                "the {opcode} with wr_id {wr_id} has {field} {value:#x}, which is what private data is overwritten with \
+                 when its event is acknowledged"
+            ),
+            "copy what param.conn.private_data points to before rdma_ack_cm_event, and not only the struct rdma_cm_event",
+        )
+        .because("rdma_ack_cm_event frees the event and what it points to; what lies there then is something else's"),
+    );
 }
 
 /// The peer is told of a queue pair that no program has.
@@ -139,6 +177,7 @@ impl Ids {
                 it.peer_answers = initiator_depth.or(it.peer_answers);
             }
             Call::CmAck { event, id } => {
+                self.has_acknowledged = true;
                 if let Some(Taken { count, .. }) = self.taken.get_mut(&(id, event)) {
                     *count -= 1;
                     if *count == 0 {
@@ -146,6 +185,22 @@ impl Ids {
                     }
                 }
             }
+            Call::PostSend { wr_id, opcode, remote_address, remote_key, .. } if self.has_acknowledged => {
+                let qpn = moment.event.qpn;
+                used_after_ack(qpn, wr_id, opcode, remote_address, remote_key, out);
+            }
+            Call::CmEmptyData { function, id } => out.tell(
+                Finding::new(
+                    EMPTY_PRIVATE_DATA,
+                    Subject::Id(id),
+                    format!("{function} of id {id:#x} has private_data, and private_data_len is 0: the peer gets nothing"),
+                    "set private_data_len of rdma_conn_param to the number of bytes, or private_data to NULL",
+                )
+                .because(
+                    "private_data_len has 8 bits: 256 bytes are 0, and 300 are 44. A request has room for 56 bytes with \
+                     RDMA_PS_TCP, an answer for 196",
+                ),
+            ),
             Call::WaitForAcks { object: "id", number, missing } if missing > 0 => {
                 self.waits(number, missing, *thread, at, out);
             }

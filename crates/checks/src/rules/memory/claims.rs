@@ -53,7 +53,7 @@ pub(super) struct Claim {
 /// nowhere.
 pub(super) fn places<'a>(work: &'a Work, model: &'a Model) -> impl Iterator<Item = ((u64, u64), wire::Key)> + 'a {
     work.pieces.kept().iter().filter(|piece| piece.length > 0).filter_map(|piece| {
-        let region = model.regions.get(&piece.key.value()).filter(|region| region.address != 0)?;
+        let region = model.local_region(piece.key).filter(|region| region.address != 0)?;
         let start = region.place(piece.address);
         Some(((start, start.checked_add(u64::from(piece.length))?), piece.key))
     })

@@ -236,8 +236,7 @@ fn next_receive(
 /// Whether peers have written to the region of this key, or may have.
 fn peers_may_write(model: &Model, key: Key) -> bool {
     model
-        .regions
-        .get(&key.value())
+        .local_region(key)
         .is_none_or(|region| region.windowed || region.used.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC))
 }
 

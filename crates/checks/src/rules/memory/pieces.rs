@@ -76,7 +76,7 @@ impl Pieces {
             }
         }
         if posting.work.fills_memory() {
-            let is_kept = |piece: &Piece| model.regions.get(&piece.key.value()).is_some_and(|region| !region.is_null());
+            let is_kept = |piece: &Piece| model.local_region(piece.key).is_some_and(|region| !region.is_null());
             let overlap = pieces.iter().enumerate().filter(|(_, one)| is_kept(one)).find_map(|(index, one)| {
                 let shares = |other: &&Piece| other.key == one.key && overlaps(one, other);
                 pieces[index + 1..].iter().find(shares).map(|other| (one, other))
@@ -115,8 +115,8 @@ fn named(posting: &Posting<'_>, index: usize, piece: &Piece, model: &Model, out:
         out.tell_mistake(finding.because("no region has key 0: the key was never set"), Mistake::of(posting));
         return false;
     }
-    let Some(region) = model.regions.get(&piece.key.value()) else {
-        let gone = model.gone_regions.iter().rev().find(|region| region.key == piece.key);
+    let Some(region) = model.local_region(piece.key) else {
+        let gone = model.gone_regions.iter().rev().find(|region| region.key.is_named_by(piece.key));
         if let Some(gone) = gone.filter(|_| model.window(piece.key).is_none()) {
             let what = format!(
                 "piece {index} of {name} uses lkey {}, whose memory was deregistered before",

@@ -96,7 +96,7 @@ impl Registration {
             return;
         }
         for piece in work.pieces.kept() {
-            let Some(region) = moment.model.regions.get(&piece.key.value()) else { continue };
+            let Some(region) = moment.model.local_region(piece.key) else { continue };
             if !out.wants(UNMAPPED_UNDER_WAY) || self.is_mapped(region, work.at, &mut *moment.witness) != Some(false) {
                 continue;
             }
@@ -218,8 +218,9 @@ fn unmapped_under_way(finding: Finding, region: &Region) -> Finding {
 
 /// Work that uses memory of this key and is certainly not done.
 fn under_way(key: Key, model: &Model) -> Option<(Owner, &Work)> {
-    let uses =
-        |work: &&Work| !work.inline && work.pieces.kept().iter().any(|piece| piece.key == key && piece.length > 0);
+    let uses = |work: &&Work| {
+        !work.inline && work.pieces.kept().iter().any(|piece| key.is_named_by(piece.key) && piece.length > 0)
+    };
     let running = model.pairs.values().filter(|pair| matches!(pair.state, "RTS" | "SQD"));
     running
         .filter_map(|pair| Some((Owner::Send(pair.qpn), pair.sends.iter().filter(|work| work.signaled).find(uses)?)))
@@ -228,7 +229,7 @@ fn under_way(key: Key, model: &Model) -> Option<(Owner, &Work)> {
 
 /// How many receives have memory of this key, and one of them.
 fn receives(key: Key, model: &Model) -> Option<(usize, Owner, &Work)> {
-    let uses = |work: &&Work| work.pieces.kept().iter().any(|piece| piece.key == key && piece.length > 0);
+    let uses = |work: &&Work| work.pieces.kept().iter().any(|piece| key.is_named_by(piece.key) && piece.length > 0);
     let alive = |state: &str| matches!(state, "INIT" | "RTR" | "RTS" | "SQD" | "SQE");
     let own = model.pairs.values().filter(|pair| alive(pair.state)).find_map(|pair| {
         let first = pair.receives.iter().find(uses)?;

@@ -2,7 +2,7 @@
 
 use alloc::format;
 
-use super::{MORE_THAN_THE_QUEUE_HOLDS, NEVER_REAPED, NEVER_SIGNALED, POSTED_WHILE_DRAINING};
+use super::{ASKED_FOR_NONE, MORE_THAN_THE_QUEUE_HOLDS, NEVER_REAPED, NEVER_SIGNALED, POSTED_WHILE_DRAINING};
 use crate::examine::Out;
 use crate::finding::{Finding, Subject};
 use crate::model::Pair;
@@ -10,7 +10,9 @@ use crate::posted_work::{Owner, Posting};
 
 /// A queue of this queue pair may have taken work.
 pub(super) fn observe(pair: &Pair, posted: Option<&Posting<'_>>, out: &mut Out<'_>) {
-    let Some(posted) = posted.filter(|posted| matches!(posted.owner, Owner::Send(_))) else { return };
+    let Some(posted) = posted else { return };
+    asked_for_none(posted, pair, out);
+    let Owner::Send(_) = posted.owner else { return };
     never_reaped(posted, pair, out);
     more_than_it_holds(posted, pair, out);
     if pair.state == "SQD" {
@@ -18,6 +20,24 @@ pub(super) fn observe(pair: &Pair, posted: Option<&Posting<'_>>, out: &mut Out<'
         let advice = "move the queue pair to RTS with ibv_modify_qp, or post later";
         out.tell(posted.finding(POSTED_WHILE_DRAINING, what, advice));
     }
+}
+
+/// Whether the program asked for a queue that takes nothing of this kind.
+fn asked_for_none(posted: &Posting<'_>, pair: &Pair, out: &mut Out<'_>) {
+    let (asked, has_pieces) = (pair.asked_for_none, posted.work.pieces.count > 0 && !posted.work.inline);
+    let none = match posted.owner {
+        Owner::Send(_) if asked.sends => "max_send_wr",
+        Owner::Send(_) if asked.send_pieces && has_pieces => "max_send_sge",
+        Owner::Receive(_) if asked.receives => "max_recv_wr",
+        Owner::Receive(_) if asked.receive_pieces && has_pieces => "max_recv_sge",
+        _ => return,
+    };
+    let what = format!("{} is posted to a queue pair that the program wanted with cap.{none} 0", posted.name());
+    let advice = "set all of ibv_qp_init_attr.cap before ibv_create_qp: max_send_wr, max_recv_wr, max_send_sge and \
+                  max_recv_sge, as many as are used at a time";
+    out.tell(posted.finding(ASKED_FOR_NONE, what, advice).because(
+        "this NIC grants 1 where 0 is asked for; on other hardware there is no such queue then, and posting fails",
+    ));
 }
 
 /// Whether the queue is now full of work that never completes.

@@ -23,6 +23,18 @@ const GROUP: Qpn = Qpn::new(0xff_ffff);
 
 /// What is seen in the call itself, also if it is refused.
 pub(super) fn called(call: &Call, moment: &Moment<'_>, out: &mut Out<'_>) {
+    if let Call::Refused { function, reason, .. } = call
+        && reason.as_str().contains("leads to no memory")
+    {
+        let what = format!("{function} was given a list of work requests that has no end: {reason}");
+        let advice = "set next of the last work request to NULL: clear each with memset, or = {0}, before it is filled";
+        let finding = Finding::new(NEXT_NEVER_SET, Subject::Function(function), what, advice);
+        out.tell(finding.because(
+            "next of a work request on the stack holds what was there before; the library follows it, and the program \
+             ends by a signal. While it is checked, the call fails with EINVAL; the requests before were posted",
+        ));
+        return;
+    }
     let &Call::PostSend { wr_id, opcode, inline, solicited, fence, pieces, remote_qpn, remote_gid, .. } = call else {
         return;
     };
