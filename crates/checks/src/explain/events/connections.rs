@@ -49,10 +49,10 @@ impl Places {
                     places.insert(id, Place { address, port, space });
                 }
             }
-            Call::CmOffer { function: "rdma_connect", id, offered_qpn: Some(qpn), .. } => {
-                if self.connecting.len() < MAX_PLACES || self.connecting.contains_key(&qpn) {
-                    self.connecting.insert(qpn, id);
-                }
+            Call::CmOffer { function: "rdma_connect", id, offered_qpn: Some(qpn), .. }
+                if self.connecting.len() < MAX_PLACES || self.connecting.contains_key(&qpn) =>
+            {
+                self.connecting.insert(qpn, id);
             }
             Call::CmCall { function: "rdma_destroy_id", id, .. } => {
                 self.connecting.retain(|_, of| *of != id);
