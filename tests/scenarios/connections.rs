@@ -10,7 +10,8 @@ use scenery::connections::{A, Answer, B, Manners, Weather, World, arrives, fine,
 use wire::cm::{CmDatagram, CommId, Data, Dreq, Message, MessageKind, RejectReason, SidrStatus};
 use wire::{Gid, Psn, Qpn, Timeout, Transport};
 
-const TIMEOUT: Duration = Duration::from_nanos((4096 << 20) + (4096 << 19));
+/// The kernel counts milliseconds: 2^(20 - 8) for the peer, and 2^(16 - 8) for a packet there and one back.
+const TIMEOUT: Duration = Duration::from_millis(4096 + 2 * 256);
 
 #[test]
 fn without_haste_a_request_is_repeated_as_the_kernel_does() {
@@ -51,7 +52,7 @@ fn an_eager_manager_repeats_sooner_and_gives_up_at_the_same_time() {
 
 #[test]
 fn the_program_chooses_how_long_to_wait() {
-    let mut world = fine();
+    let mut world = World::with(1, Weather::FINE, |config| Config { eager: None, ..config });
     world.hosts[B].up = false;
     let connect = Connect {
         remote_cm_response_timeout: Timeout::new(14),
@@ -60,7 +61,7 @@ fn the_program_chooses_how_long_to_wait() {
         ..world.request(A)
     };
     let id = world.connect_with(A, connect);
-    world.run_for(Duration::from_nanos(4 * (4096 << 14)));
+    world.run_for(Duration::from_millis(2 * (64 + 2 * 256)));
     assert_eq!(world.hosts[A].heard(id), ["timed out Req"]);
     assert_eq!(world.hosts[A].count(MessageKind::Req), 2);
 }

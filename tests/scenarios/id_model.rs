@@ -421,7 +421,7 @@ impl Model {
         while let Some(when) = self.next().filter(|when| *when <= end) {
             self.now = self.now.max(when);
             if let Some(entry) = self.parcels.first_entry().filter(|entry| entry.key().0 <= self.now) {
-                let (to, Transmit { route, datagram }) = entry.remove();
+                let (to, Transmit { route, datagram, .. }) = entry.remove();
                 self.hosts[to].ids.handle(self.now, route, &datagram, false);
             }
             self.hosts.iter_mut().for_each(|host| host.ids.handle_timeout(self.now, |_| false));

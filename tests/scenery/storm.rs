@@ -302,7 +302,12 @@ impl Scene {
                 let before = self.sim.attributes(qp);
                 let modify = self.sim.modification(qp, peer, Psn::new(7), Psn::new(9), to, &self.options);
                 match self.sim.modify(qp, &modify) {
-                    Ok(()) => assert_eq!(self.sim.state(qp), to),
+                    Ok(()) => {
+                        // Work that was posted meanwhile may be what the transport lacks: it fails when it is its turn.
+                        let now = self.sim.state(qp);
+                        let failed = matches!(now, State::SendQueueError | State::Error);
+                        assert!(now == to || to == State::ReadyToSend && failed, "{to} was asked for, it is in {now}");
+                    }
                     Err(_) => assert_eq!(self.sim.attributes(qp), before, "a refused move changes nothing"),
                 }
             }

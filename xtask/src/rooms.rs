@@ -12,7 +12,7 @@ use serde::Deserialize;
 use crate::sources::{self, Module};
 
 /// A crate with more lines than this is a house of the table.
-const MAX_LINES_WITHOUT_ROOMS: usize = 20_000;
+const MAX_LINES_WITHOUT_ROOMS: usize = 5_000;
 
 const TABLE: &str = "xtask/rooms.toml";
 

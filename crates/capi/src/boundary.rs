@@ -6,6 +6,7 @@ use crate::errno::Errno;
 use crate::{log, stack};
 use hca::{Nic, Shield};
 use latch::PerProcess;
+use std::cell::Cell;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::null_mut;
@@ -82,8 +83,22 @@ pub(crate) mod data_path {
 /// Sets errno and returns it.
 pub(crate) fn report(error: Errno) -> c_int {
     // SAFETY: the location is this thread's own.
-    unsafe { *libc::__errno_location() = error.0 };
-    error.0
+    unsafe { *libc::__errno_location() = error.code() };
+    if log::is_inside() {
+        let _ = INNER_FAILURE.try_with(|failure| failure.set(error));
+    }
+    error.code()
+}
+
+thread_local! {
+    /// How the last call failed that a call of this library made of another: C's conventions have no room for a reason.
+    static INNER_FAILURE: Cell<Errno> = const { Cell::new(Errno::of(0)) };
+}
+
+/// What a call of verbs, made by another call of the library, has just answered with this errno, with its reason.
+pub(crate) fn inner_failure(code: c_int) -> Errno {
+    let failure = INNER_FAILURE.try_with(|failure| failure.replace(Errno::of(0)));
+    failure.ok().filter(|failure| failure.code() == code).unwrap_or(Errno::of(code))
 }
 
 /// What else is due after a panic: telling the contexts that are open.
@@ -130,7 +145,7 @@ pub(crate) fn caught<T>(call: &'static str, f: impl FnOnce() -> Result<T, Errno>
     caught_unshielded(call, f)
 }
 
-const NO_STACK: Errno = Errno(libc::ENOMEM);
+const NO_STACK: Errno = Errno::of(libc::ENOMEM);
 
 #[inline]
 fn caught_unshielded<T>(call: &'static str, f: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
@@ -147,13 +162,9 @@ fn caught_unshielded<T>(call: &'static str, f: impl FnOnce() -> Result<T, Errno>
     }
 }
 
-/// Forgets why an earlier call failed, and panics if that is asked for. A call that another call of this library makes
-/// forgets nothing: its reason is that of the call that the program made.
+/// Notes that the thread is in a call, and panics if that is asked for.
 #[cold]
 fn prepare_diagnostics(call: &'static str) -> log::Inside {
-    if !log::is_inside() {
-        log::clear_reason();
-    }
     let inside = log::Inside::enter();
     assert!(panics_in() != Some(call), "{PANIC_IN} asks for it");
     inside
@@ -166,20 +177,20 @@ fn panicked(call: &'static str) -> Errno {
     if let Some(tell) = AFTER_PANIC.get() {
         let _ = catch_unwind(tell);
     }
-    Errno(libc::EIO)
+    Errno::of(libc::EIO)
 }
 
 /// Logs a failure, and tells the trace, if the environment asks for it. That a queue or a table entry is empty, or
 /// would block, is none, and has no reason. Of a call that the library itself made the program's call tells.
 #[cold]
-fn log_failure(call: &'static str, Errno(code): Errno) -> Errno {
+fn log_failure(call: &'static str, error: Errno) -> Errno {
+    let reason = error.reason();
     if log::is_inside() {
-        log::name_reason(call);
-        return Errno(code);
+        return reason.map_or(error, |reason| error.because(format_args!("{call}: {reason}")));
     }
+    let code = error.code();
     let may_be_empty = matches!(code, libc::ENOENT | libc::EAGAIN | libc::ENODATA);
-    if log::wants_reasons() && (!may_be_empty || log::has_reason()) {
-        let reason = log::take_reason();
+    if log::wants_reasons() && (!may_be_empty || reason.is_some()) {
         tell(None, || Call::Refused {
             function: call,
             errno: code,
@@ -189,7 +200,7 @@ fn log_failure(call: &'static str, Errno(code): Errno) -> Errno {
             log::failure(call, code, reason.as_deref());
         }
     }
-    Errno(code)
+    error
 }
 
 /// Tells the trace of this process's NIC of a call that belongs to no opened device, if there is a NIC and a sink

@@ -77,6 +77,6 @@ pub extern "C" fn ibv_free_buf(buffer: Owned<'_, ibv_buf>) {
 pub extern "C" fn ibv_export_buf_dmabuf_fd(buffer: Handle<'_, ibv_buf>) -> c_int {
     number("ibv_export_buf_dmabuf_fd", || {
         Buffer::of(buffer)?;
-        Err(Errno(libc::ENODATA))
+        Err(Errno::of(libc::ENODATA))
     })
 }

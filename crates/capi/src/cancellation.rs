@@ -112,7 +112,7 @@ pub(crate) fn call_that_waits<W: Waits>(call: W) -> c_int {
 impl<W: Waits> Frame<W> {
     fn turn(&mut self) -> Result<Turn, Errno> {
         if std::mem::take(&mut self.interrupted) && !signals::all_handlers_restart() {
-            return Err(Errno(libc::EINTR));
+            return Err(Errno::of(libc::EINTR));
         }
         self.call.go_on(&mut self.sleep)
     }

@@ -3,7 +3,6 @@
 use crate::boundary::{object, status};
 use crate::context::{Context, OpenDevice};
 use crate::errno::Errno;
-use crate::log;
 use crate::object::{Object, Public};
 use abi::{Handle, Owned, ibv_comp_channel, ibv_context};
 use hca::CompletionChannel;
@@ -55,8 +54,7 @@ pub extern "C" fn ibv_create_comp_channel(context: Handle<'_, ibv_context>) -> *
 pub extern "C" fn ibv_destroy_comp_channel(channel: Owned<'_, ibv_comp_channel>) -> c_int {
     status("ibv_destroy_comp_channel", || {
         if Channel::given_back(&channel)?.users().load(Ordering::Acquire) > 0 {
-            log::note_reason("completion queues still report to it");
-            return Err(Errno::BUSY);
+            return Err(Errno::busy("completion queues still report to it"));
         }
         let channel = Channel::from_c(channel)?;
         channel.opened.nic.destroy_channel(&channel.channel);

@@ -6,7 +6,6 @@ use crate::completion_channel::Channel;
 use crate::context::{COMPLETION_VECTORS, Context, OpenDevice};
 use crate::cross_call_lock::CrossCallLock;
 use crate::errno::Errno;
-use crate::log;
 use crate::object::{Object, Public, field, set_field};
 use crate::use_count::UseCount;
 use crate::wall_clock::WallClock;
@@ -214,8 +213,8 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: Handle<'_, ibv_cq>, room: c_int, out
             }
         });
         if taken == 0 && queue.cq.has_overflowed() {
-            log::note_reason("the completion queue has overflowed: completions are lost");
-            return Err(Errno(libc::EOVERFLOW));
+            let why = "the completion queue has overflowed: completions are lost";
+            return Err(Errno::of(libc::EOVERFLOW).because(why));
         }
         Ok(taken as c_int)
     })

@@ -140,7 +140,7 @@ unsafe fn advance(cq: Handle<'_, ibv_cq_ex>) -> Result<(), Errno> {
     let mut next = None;
     queue.opened.nic.poll(&queue.cq, 1, |completion, at| next = Some(QueuedCompletion { completion: *completion, at }));
     let Some(entry) = next else {
-        return Err(Errno(if queue.cq.has_overflowed() { libc::EOVERFLOW } else { libc::ENOENT }));
+        return Err(Errno::of(if queue.cq.has_overflowed() { libc::EOVERFLOW } else { libc::ENOENT }));
     };
     // SAFETY: the calling thread holds the lock, and has no other reference.
     let cursor = unsafe { queue.cursor.get_locked() };

@@ -99,7 +99,7 @@ impl Context {
         let OpenDevice { hca, file, .. } = &*Context::of_any(context)?.opened;
         let nic = Nic::of_process()?;
         let own = nic.devices().into_iter().find(|own| own.name() == hca.device().name());
-        let hca = nic.open_device(&own.ok_or(Errno(libc::ENODEV))?)?;
+        let hca = nic.open_device(&own.ok_or(Errno::of(libc::ENODEV))?)?;
         Ok(Arc::new(OpenDevice::new(nic, hca, *file)))
     }
 

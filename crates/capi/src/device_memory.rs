@@ -86,7 +86,7 @@ unsafe extern "C" fn memcpy_to_dm(dm: Handle<'_, ibv_dm>, offset: u64, from: *co
     status("ibv_memcpy_to_dm", || {
         let memory = DeviceMemory::of(dm)?;
         if from.is_null() && length > 0 {
-            return Err(Errno(libc::EFAULT));
+            return Err(Errno::of(libc::EFAULT));
         }
         // SAFETY: not null, and of that length.
         let bytes = if length == 0 { &[] } else { unsafe { slice::from_raw_parts(from.cast(), length) } };
@@ -100,7 +100,7 @@ unsafe extern "C" fn memcpy_from_dm(to: *mut c_void, dm: Handle<'_, ibv_dm>, off
     status("ibv_memcpy_from_dm", || {
         let memory = DeviceMemory::of(dm)?;
         if to.is_null() && length > 0 {
-            return Err(Errno(libc::EFAULT));
+            return Err(Errno::of(libc::EFAULT));
         }
         // SAFETY: not null, and of that length.
         let bytes = if length == 0 { &mut [] } else { unsafe { slice::from_raw_parts_mut(to.cast(), length) } };
@@ -140,7 +140,7 @@ pub extern "C" fn ibv_import_dm(context: Handle<'_, ibv_context>, handle: u32) -
         let context = Context::of(context)?;
         let piece = memory::DeviceMemory(handle);
         // Copying nothing succeeds where there is something.
-        context.opened.nic.memory().read_device(piece, 0, &mut []).map_err(|_| Errno(libc::ENOENT))?;
+        context.opened.nic.memory().read_device(piece, 0, &mut []).map_err(|_| Errno::of(libc::ENOENT))?;
         Ok(DeviceMemory::make(context, Arc::clone(&context.opened), piece, true))
     })
 }

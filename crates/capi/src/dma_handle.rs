@@ -75,7 +75,7 @@ pub extern "C" fn ibv_alloc_dmah(
             return Err(Errno::invalid("memory is volatile or persistent"));
         }
         if has(abi::IBV_DMAH_INIT_ATTR_MASK_CPU_ID) && !may_run_on(attributes.cpu_id)? {
-            return Err(Errno(libc::EPERM));
+            return Err(Errno::of(libc::EPERM));
         }
         let handle = DmaHandle { base: ibv_dmah { context: context.as_c() }, users: UseCount::default() };
         Ok(Box::new(handle).into_c())

@@ -109,7 +109,7 @@ impl Waits for NextEvent<'_> {
             }
         }
         if events.is_nonblocking()? {
-            return Err(Errno(libc::EAGAIN));
+            return Err(Errno::of(libc::EAGAIN));
         }
         *sleep = Sleep::on([events.raw_fd()], None);
         Ok(Turn::Sleep)

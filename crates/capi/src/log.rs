@@ -4,7 +4,9 @@
 use hca::environment::{self, Log};
 use latch::PerProcess;
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::fmt::Display;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Whether the environment asks for it.
 pub(crate) fn is_on() -> bool {
@@ -21,10 +23,60 @@ pub(crate) fn wants_reasons() -> bool {
     hca::is_traced() || is_on()
 }
 
+/// Names a reason: what an errno carries of it, as it is copied about and most programs never ask.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reason(u32);
+
+/// How many reasons a thread keeps. A call that fails meets a few more failures while it cleans up.
+const MAX_KEPT_REASONS: usize = 16;
+
+/// What the next reason is called. No two of a process have one name.
+static NEXT_REASON: AtomicU32 = AtomicU32::new(Reason::NONE.0 + 1);
+
 thread_local! {
-    /// Why the call of this thread is about to fail. A thread that is ending, or whose `exit` runs destructors, has
-    /// none any more and may call all the same: so it is only ever tried.
-    static REASON: Cell<Option<String>> = const { Cell::new(None) };
+    /// The newest reasons of this thread. A thread that is ending, or whose `exit` runs destructors, has none any more
+    /// and may call all the same: so they are only ever tried.
+    static REASONS: Cell<VecDeque<(u32, String)>> = const { Cell::new(VecDeque::new()) };
+}
+
+impl Reason {
+    /// There is none, or nobody wants to read it.
+    pub const NONE: Reason = Reason(0);
+
+    /// Keeps a reason, if somebody wants to read it.
+    pub fn of(why: impl Display) -> Reason {
+        if wants_reasons() { Reason::keep(why.to_string()) } else { Reason::NONE }
+    }
+
+    #[cold]
+    fn keep(text: String) -> Reason {
+        let name = NEXT_REASON.fetch_add(1, Ordering::Relaxed);
+        let _ = REASONS.try_with(|kept| {
+            let mut reasons = kept.take();
+            if reasons.len() == MAX_KEPT_REASONS {
+                reasons.pop_front();
+            }
+            reasons.push_back((name, text));
+            kept.set(reasons);
+        });
+        Reason(name)
+    }
+
+    /// The reason in words.
+    pub fn text(self) -> Option<String> {
+        if self.0 == Reason::NONE.0 {
+            return None;
+        }
+        REASONS
+            .try_with(|kept| {
+                let reasons = kept.take();
+                let text = reasons.iter().find(|(name, _)| *name == self.0).map(|(_, text)| text.clone());
+                kept.set(reasons);
+                text
+            })
+            .ok()
+            .flatten()
+    }
 }
 
 thread_local! {
@@ -52,38 +104,6 @@ impl Drop for Inside {
 /// Whether this thread is in a call of the library.
 pub(crate) fn is_inside() -> bool {
     DEPTH.try_with(Cell::get).is_ok_and(|depth| depth > 0)
-}
-
-/// Says of the reason that was noted which call had it.
-pub(crate) fn name_reason(call: &str) {
-    if let Some(reason) = take_reason() {
-        note_reason(format_args!("{call}: {reason}"));
-    }
-}
-
-/// Notes why the call is about to fail. The last reason counts.
-pub(crate) fn note_reason(reason: impl Display) {
-    if wants_reasons() {
-        let _ = REASON.try_with(|noted| noted.set(Some(reason.to_string())));
-    }
-}
-
-/// Forgets what was noted for an earlier call.
-pub(crate) fn clear_reason() {
-    take_reason();
-}
-
-/// Whether a reason was noted.
-pub(crate) fn has_reason() -> bool {
-    let reason = take_reason();
-    let is_some = reason.is_some();
-    let _ = REASON.try_with(|noted| noted.set(reason));
-    is_some
-}
-
-/// What was noted, which is then forgotten.
-pub(crate) fn take_reason() -> Option<String> {
-    REASON.try_with(Cell::take).ok().flatten()
 }
 
 /// Says that a call fails, and why.

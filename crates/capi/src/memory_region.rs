@@ -305,7 +305,7 @@ pub extern "C" fn ibv_import_mr(pd: Handle<'_, ibv_pd>, handle: u32) -> *mut ibv
     object("ibv_import_mr", || {
         let domain = Pd::of(pd)?;
         let found = IMPORTABLE_REGIONS.lock().get(&handle).copied();
-        let (owner, length) = found.ok_or(Errno(libc::ENOENT))?;
+        let (owner, length) = found.ok_or(Errno::of(libc::ENOENT))?;
         if owner != domain.domain.0 {
             return Err(Errno::INVALID);
         }
@@ -358,7 +358,7 @@ pub(crate) unsafe extern "C" fn advise_mr(
         let list = if count == 0 { &[] } else { unsafe { slice::from_raw_parts(list, count as usize) } };
         for sge in list {
             let range = Range { key: Key::new(sge.lkey).of_region(), address: sge.addr, length: sge.length.into() };
-            domain.opened.nic.memory().check(subject, range, rights).map_err(|_| Errno(libc::ENOENT))?;
+            domain.opened.nic.memory().check(subject, range, rights).map_err(|_| Errno::of(libc::ENOENT))?;
         }
         Ok(())
     })

@@ -2,7 +2,6 @@
 //! that a pointer to the one is a pointer to the other.
 
 use crate::errno::Errno;
-use crate::log;
 use crate::registry::PerProcess;
 use abi::{Handle, Owned};
 use std::any::TypeId;
@@ -67,8 +66,8 @@ pub(crate) unsafe trait Object: Sized + 'static {
     fn by_handle(handle: Handle<'_, Self::C>) -> Result<&Self, Errno> {
         let object = Self::of(handle)?;
         if !object.has_its_handle() {
-            log::note_reason("the program has overwritten the field `handle` of the object");
-            return Err(Errno(libc::ENOENT));
+            let why = "the program has overwritten the field `handle` of the object";
+            return Err(Errno::of(libc::ENOENT).because(why));
         }
         Ok(object)
     }
@@ -85,11 +84,10 @@ pub(crate) unsafe trait Object: Sized + 'static {
         if handle.is_null() || is_live::<Self>(handle) || Self::is_inherited(handle) {
             return Ok(());
         }
-        log::note_reason(match is_taken(handle.as_ptr().addr()) {
+        Err(Errno::of(libc::ENOENT).because(match is_taken(handle.as_ptr().addr()) {
             true => format!("the object at {:p} is of another kind", handle.as_ptr()),
             false => format!("there is no object at {:p} any more; the program destroyed it before", handle.as_ptr()),
-        });
-        Err(Errno(libc::ENOENT))
+        }))
     }
 
     /// Finds the object also if it is a parent's: only what never changes may be looked at, for locks may be taken for
@@ -123,7 +121,7 @@ pub(crate) unsafe trait Object: Sized + 'static {
         Self::given_back(&owned)?;
         // Of two threads that destroy it at the same time one does.
         if LIVE_OBJECTS.lock().remove(&owned.handle().as_ptr().addr()).is_none() {
-            return Err(Errno(libc::ENOENT));
+            return Err(Errno::of(libc::ENOENT));
         }
         // SAFETY: it was alive, so from `into_c`, and the program has given it up.
         Ok(Box::new(unsafe { Box::from_raw(handed::<Self>(owned.into_ptr())) }.object))

@@ -23,7 +23,7 @@ impl Context {
     fn open(device: *mut ibv_device, hca: Arc<hca::Device>, command: OwnedFd) -> Result<*mut ibv_context, Errno> {
         let nic = Nic::of_process()?;
         // After a fork the device may be one of the parent's NIC; the child's has one of the same name.
-        let own = nic.devices().into_iter().find(|own| own.name() == hca.name()).ok_or(Errno(libc::ENODEV))?;
+        let own = nic.devices().into_iter().find(|own| own.name() == hca.name()).ok_or(Errno::of(libc::ENODEV))?;
         let opened = nic.open_device(&own)?;
         let opened = Arc::new(OpenDevice::new(nic, opened, file_identity(&command)?));
         after_panic(push_device_fatal);

@@ -130,7 +130,7 @@ pub extern "C" fn ibv_import_pd(context: Handle<'_, ibv_context>, handle: u32) -
     object("ibv_import_pd", || {
         let context = Context::of(context)?;
         if !IMPORTABLE_DOMAINS.lock().contains(&handle) {
-            return Err(Errno(libc::ENOENT));
+            return Err(Errno::of(libc::ENOENT));
         }
         Ok(Pd::make(context, ProtectionDomain(handle), null_mut(), null_mut(), true))
     })

@@ -320,7 +320,7 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
         if out.is_null() || flags != 0 {
             return Err(Errno::INVALID);
         }
-        let found = gid(context, port, index)?.ok_or(Errno(libc::ENODATA))?;
+        let found = gid(context, port, index)?.ok_or(Errno::of(libc::ENODATA))?;
         // SAFETY: not null, so with room for `size` bytes.
         unsafe { copy_out(&entry(context, index, found), out, size) };
         Ok(())

@@ -62,7 +62,7 @@ pub unsafe extern "C" fn ibv_read_ibdev_sysfs_file(
             // SAFETY: not null, and with room.
             unsafe { buffer.write(0) };
         }
-        Err(Errno(libc::ENOENT))
+        Err(Errno::of(libc::ENOENT))
     })
 }
 

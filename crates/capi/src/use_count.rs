@@ -1,7 +1,6 @@
 //! The count of objects that need another one to stay.
 
 use crate::errno::Errno;
-use crate::log;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// How many objects need another to stay.
@@ -20,10 +19,7 @@ impl UseCount {
     pub fn require_zero(&self) -> Result<(), Errno> {
         match self.0.load(Ordering::Acquire) {
             0 => Ok(()),
-            users => {
-                log::note_reason(format_args!("other objects still need it ({users} uses)"));
-                Err(Errno::BUSY)
-            }
+            users => Err(Errno::BUSY.because(format_args!("other objects still need it ({users} uses)"))),
         }
     }
 }

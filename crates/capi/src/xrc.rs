@@ -111,7 +111,7 @@ fn domain_of_file(fd: c_int, flags: c_int) -> Result<Arc<Domain>, Errno> {
     match domains.get(&file).and_then(Weak::upgrade) {
         Some(_) if flags & libc::O_EXCL != 0 => Err(Errno::INVALID),
         Some(domain) => Ok(domain),
-        None if flags & libc::O_CREAT == 0 => Err(Errno(libc::EAGAIN)),
+        None if flags & libc::O_CREAT == 0 => Err(Errno::of(libc::EAGAIN)),
         None => {
             let domain = Domain::new();
             domains.insert(file, Arc::downgrade(&domain));

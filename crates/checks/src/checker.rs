@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
-use trace::{Event, Kind};
+use trace::{Call, Event, Kind};
 
 use crate::examine::{Examine, Moment, Out, SORTS, Sort, Told, Wanted};
 use crate::finding::{Finding, Subject};
@@ -56,6 +56,13 @@ impl Checker {
         let mut moment = Moment { event, model, posting: posting.as_ref(), witness: &mut *witness };
         for &family in seen_by {
             families[usize::from(family)].observe(&mut moment, &mut out);
+        }
+        match event.kind {
+            Kind::Completed { wr_id, queue, .. } => told.mistakes.completed(model, event, queue, wr_id),
+            Kind::StateChanged { to: "RESET", .. } | Kind::Called { call: Call::DestroyQp { .. }, .. } => {
+                event.qpn.into_iter().for_each(|qpn| told.mistakes.forget(qpn));
+            }
+            _ => {}
         }
         model.apply(event, witness);
     }

@@ -5,6 +5,7 @@ use trace::{Call, Event, Kind};
 
 use crate::finding::{Finding, Subject};
 use crate::map::{self, Key, Map, Wide};
+use crate::mistakes::{Mistake, Mistakes};
 use crate::model::Model;
 use crate::posted_work::Posting;
 use crate::rule::{Number, Rule};
@@ -101,9 +102,23 @@ impl Out<'_> {
         }
     }
 
+    /// Tells a finding about a mistake that another rule may find as well: whichever is first names both.
+    pub fn tell_mistake(&mut self, finding: Finding, mistake: Mistake) {
+        let Told { wanted, mistakes, .. } = &mut *self.told;
+        if wanted.has(finding.rule) && !mistakes.is_known(&finding, mistake) {
+            let also = mistakes.tell(&finding, mistake, |rule| wanted.has(rule));
+            self.tell(Finding { also, ..finding });
+        }
+    }
+
     /// Whether this was told before, or need not be: then it is counted, and no sentence has to be made.
     pub fn is_old(&mut self, rule: Number, subject: Subject) -> bool {
         !self.told.wanted.has(rule) || self.told.again(rule, subject)
+    }
+
+    /// Whether one of these rules is on.
+    pub fn wants_any_of(&self, rules: &[Number]) -> bool {
+        rules.iter().any(|rule| self.told.wanted.has(*rule))
     }
 
     /// Whether this rule is on: for families that would have to do something costly first.
@@ -160,6 +175,7 @@ pub(crate) struct Told {
     /// By rule, subject and variant.
     pub counts: Map<(Number, Subject, u64), u64>,
     pub total: Map<Number, u64>,
+    pub mistakes: Mistakes,
 }
 
 /// How many findings are known apart.

@@ -13,6 +13,8 @@ use crate::rule::{Number, Rule, Severity};
 pub struct Finding {
     /// The rule.
     pub rule: Number,
+    /// Another rule that is on and finds the same mistake. It is silent about this one.
+    pub also: Option<Number>,
     /// How bad it is: as the rule says, or as the settings do.
     pub severity: Severity,
     /// When, in nanoseconds of the clock of the events.
@@ -98,6 +100,7 @@ impl Finding {
     pub fn new(rule: Number, subject: Subject, what: impl Into<String>, advice: impl Into<String>) -> Finding {
         Finding {
             rule,
+            also: None,
             severity: Rule::of(rule).map_or(Severity::Error, |rule| rule.severity),
             at: 0,
             thread: 0,
@@ -146,7 +149,11 @@ impl Finding {
 /// As it is shown on a terminal, several lines without a newline at the end.
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {} [{}]", self.severity, self.what, self.rule)?;
+        write!(f, "{}: {} [{}", self.severity, self.what, self.rule)?;
+        match self.also {
+            Some(also) => write!(f, ", {also}]")?,
+            None => f.write_str("]")?,
+        }
         if let Some(cause) = &self.cause {
             write!(f, "\n  cause: {cause}")?;
         }

@@ -21,8 +21,8 @@ pub struct Stamp {
 impl Finding {
     /// The finding as a JSON object, without a newline.
     ///
-    /// It has `rule`, `title`, `severity`, `at`, `subject`, `what`, `evidence` (a list) and `advice`; `cause` where one
-    /// is known, `connection` {`local`, `peer`, `psn`?} where it is about one, and of the stamp `wall`, `pid` and `tid`.
+    /// It has `rule`, `title`, `severity`, `at`, `subject`, `what`, `evidence` (a list) and `advice`; `also`, a list
+    /// of other rules that find the same mistake, where there are such; `cause` where one is known, `connection` {`local`, `peer`, `psn`?} where it is about one, and of the stamp `wall`, `pid` and `tid`.
     #[must_use]
     pub fn json(&self, stamp: Option<Stamp>) -> String {
         let mut line = String::with_capacity(256);
@@ -34,6 +34,9 @@ impl Finding {
     fn write_json(&self, stamp: Option<Stamp>, to: &mut String) -> fmt::Result {
         let title = Rule::of(self.rule).map_or("", |rule| rule.title);
         write!(to, "{{\"rule\":\"{}\",\"title\":{},", self.rule, Quoted(title))?;
+        if let Some(also) = self.also {
+            write!(to, "\"also\":[\"{also}\"],")?;
+        }
         write!(to, "\"severity\":\"{}\",\"at\":{},", self.severity, self.at)?;
         if let Some(Stamp { wall, process, thread }) = stamp {
             write!(to, "\"wall\":{wall},\"pid\":{process},\"tid\":{thread},")?;

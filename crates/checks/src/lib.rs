@@ -35,6 +35,7 @@ mod explain;
 pub mod finding;
 mod json;
 mod map;
+mod mistakes;
 pub mod model;
 mod naming;
 mod posted_work;

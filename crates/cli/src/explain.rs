@@ -1,8 +1,12 @@
 //! `ubiverbs explain`: what a word of verbs means, and what to look at. Completion statuses, rules, events, reasons of
-//! rejection, and the errno of a call.
+//! rejection, the errno of a call; lines that programs print, and whole logs of them.
 
 pub mod entry;
 pub mod errno;
+mod line;
+mod log;
+mod nearest;
+mod search;
 
 use crate::candidates::beginning_with;
 use crate::exit::{Exit, Failure};
@@ -11,26 +15,33 @@ use checks::Rule;
 use clap::Args;
 use clap_complete::engine::ArgValueCompleter;
 use entry::{ExplainedWord, Kind};
+use line::{Recognised, recognise};
+use log::Log;
+use search::{find, find_among, find_errno, find_sentence, kind, near};
+use serde_json::json;
 use std::ffi::OsStr;
 use std::io::Write;
 
-/// Explain a status, an event, a rule, or the errno of a call
+/// Explain a status, an event, a rule, the errno of a call, a line that a program has printed, or a whole log
 ///
 /// What a program finds in ibv_wc.status or ibv_wc.vendor_err, what ibv_get_async_event and rdma_get_cm_event answer,
-/// why a connection was rejected, what a call's errno means, and what the rules of --why and --check say.
+/// why a connection was rejected, what a call's errno means, and what the rules of --why and --check say. Lines of NCCL,
+/// UCX, libfabric, perftest, Open MPI, the pingpong programs and the kernel are understood. A log comes from standard
+/// input: which of its lines matter is said first.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = HELP_EXAMPLES)]
 pub struct Options {
-    /// A number, a name or a part of it, a call and its errno, or a status in words; without it, statuses are listed
+    /// A number, a name or a part of it, a call and its errno, a line that was printed, or `-` for a log; without it,
+    /// statuses are listed
     ///
     /// A bare number below 100 is a completion status, one from 100 on a rule. A word in front asks for another kind:
-    /// status, rule, event, cm, reject, errno; alone it lists them.
-    #[arg(value_name = "WORD", num_args = 0..=MAX_WORDS, add = explained())]
+    /// status, rule, event, cm, reject, message, errno; alone it lists them. A call and its errno may come in any order.
+    #[arg(value_name = "WORD", num_args = 0.., allow_negative_numbers = true, add = explained())]
     words: Vec<String>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
 }
-
-/// The most words that a sentence has.
-const MAX_WORDS: usize = 12;
 
 const HELP_EXAMPLES: &str = "\
 Examples:
@@ -40,35 +51,126 @@ Examples:
   ubiverbs explain UV-0201
   ubiverbs explain IBV_EVENT_QP_ACCESS_ERR
   ubiverbs explain reject 28
-  ubiverbs explain ibv_modify_qp EINVAL";
+  ubiverbs explain ibv_modify_qp EINVAL
+  ubiverbs explain rdma_connect 111
+  ubiverbs explain 'NET/IB : Got completion from peer 10.0.0.2<41042> with status=12 opcode=0 len=0 vendor err 129'
+  ubiverbs explain - < nccl.log";
+
+/// What was found for the words of a command line.
+enum Found {
+    /// A kind was asked for.
+    List(Vec<ExplainedWord>),
+    /// Words that are known.
+    Entries(Vec<ExplainedWord>),
+    /// A line that something has printed.
+    Line(Recognised),
+    /// Nothing; these words are near.
+    Nothing(Vec<String>),
+}
 
 /// Explains.
 pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
     // A sentence may be one word of the command line, or several.
     let words: Vec<&str> = options.words.iter().flat_map(|word| word.split_whitespace()).collect();
-    let (found, listed) = match words[..] {
-        [] if !options.words.is_empty() => (Vec::new(), false),
-        [] => (entries(Kind::Status), true),
-        _ if !find_sentence(&words).is_empty() => (find_sentence(&words), false),
-        [one] => match kind(one) {
-            Some(kind) => (entries(kind), true),
-            None => (find(one), false),
-        },
-        [first, second, ..] => match kind(first) {
-            Some(kind) => (find_among(kind, second), false),
-            None => (find_errno(first, second), false),
-        },
-    };
-    // Of more words than a call and its errno all must be known.
-    let found = if words.len() > 2 && find_sentence(&words).is_empty() { Vec::new() } else { found };
-    if found.is_empty() {
-        let bad = style::BAD_STYLE;
-        anstream::eprintln!("{bad}ubiverbs:{bad:#} {}", unknown(&words));
-        return Ok(Exit::Job);
+    if words == ["-"] || options.words.is_empty() && has_log() {
+        let log = Log::read(std::io::stdin().lock())
+            .map_err(|source| Failure::System { what: "cannot read standard input", source })?;
+        if words == ["-"] || !log.is_empty() {
+            return explain_log(options, &log, out);
+        }
     }
-    let told = if listed { list(&found, out) } else { explain(&found, out) };
+    let found = if options.words.is_empty() { Found::List(entries(Kind::Status)) } else { look_for(&words) };
+    if options.json {
+        let document = match &found {
+            Found::List(entries) | Found::Entries(entries) => json!({ "entries": all_json(entries) }),
+            Found::Line(line) => json!({ "entries": all_json(&line.entries), "notes": line.notes }),
+            Found::Nothing(near) => json!({ "entries": [], "did_you_mean": near }),
+        };
+        writeln!(out, "{document:#}").map_err(Failure::Output)?;
+    }
+    let told = match &found {
+        Found::Nothing(near) => {
+            let bad = style::BAD_STYLE;
+            anstream::eprintln!("{bad}ubiverbs:{bad:#} {}", unknown(&words, near));
+            return Ok(Exit::Job);
+        }
+        _ if options.json => Ok(()),
+        Found::List(entries) => list(entries, out),
+        Found::Entries(entries) => explain(entries, out),
+        Found::Line(line) => {
+            line.notes.iter().try_for_each(|note| writeln!(out, "{note}\n")).and_then(|()| explain(&line.entries, out))
+        }
+    };
     told.map_err(Failure::Output)?;
     Ok(Exit::Ok)
+}
+
+/// What the words mean.
+fn look_for(words: &[&str]) -> Found {
+    let found = match words {
+        [] => Vec::new(),
+        _ if !find_sentence(words).is_empty() => find_sentence(words),
+        [one] => match kind(one) {
+            Some(kind) => return Found::List(entries(kind)),
+            None => find(one),
+        },
+        [first, second] => match (kind(first), kind(second)) {
+            (Some(kind), _) => find_among(kind, second),
+            (None, Some(kind)) => find_among(kind, first),
+            (None, None) => match (find_errno(first, second), near(words)) {
+                (found, near) if found.is_empty() && !near.is_empty() => return Found::Nothing(near),
+                (found, _) => found,
+            },
+        },
+        _ => Vec::new(),
+    };
+    if !found.is_empty() {
+        return Found::Entries(found);
+    }
+    let line = recognise(&words.join(" "));
+    if line.entries.is_empty() { Found::Nothing(near(words)) } else { Found::Line(line) }
+}
+
+fn all_json(entries: &[ExplainedWord]) -> Vec<serde_json::Value> {
+    entries.iter().map(ExplainedWord::json).collect()
+}
+
+/// Whether standard input has a log: it is a pipe or a file. A terminal or `/dev/null` has none.
+fn has_log() -> bool {
+    use rustix::fs::{FileType, fstat};
+    fstat(std::io::stdin())
+        .is_ok_and(|stat| matches!(FileType::from_raw_mode(stat.st_mode), FileType::Fifo | FileType::RegularFile))
+}
+
+fn explain_log(options: &Options, log: &Log, out: &mut impl Write) -> Result<Exit, Failure> {
+    if options.json {
+        writeln!(out, "{:#}", log.json()).map_err(Failure::Output)?;
+    } else if !log.is_silent() {
+        log.print(out).map_err(Failure::Output)?;
+    }
+    if log.is_silent() {
+        let bad = style::BAD_STYLE;
+        anstream::eprintln!(
+            "{bad}ubiverbs:{bad:#} no line of standard input tells of a failure of RDMA that is known here"
+        );
+        return Ok(Exit::Job);
+    }
+    Ok(Exit::Ok)
+}
+
+/// What to say where nothing was found.
+fn unknown(words: &[&str], near: &[String]) -> String {
+    let asked = words.join(" ");
+    match near {
+        [] => {
+            format!("nothing is called {asked:?}; `ubiverbs explain` lists statuses, with one of {} others", kinds())
+        }
+        near => format!("nothing is called {asked:?}; did you mean {}?", near.join(", or ")),
+    }
+}
+
+fn kinds() -> String {
+    Kind::ALL.map(Kind::word).join(", ")
 }
 
 /// What can be explained: by the name a program prints, by that name without its beginning, by number, or the word for
@@ -81,7 +183,8 @@ fn explained() -> ArgValueCompleter {
         let mut offered: Vec<(String, String)> = Vec::new();
         for kind in Kind::ALL {
             // Nothing typed: what is asked for most, and the words for the rest.
-            let wanted = kind == Kind::Status || (!text.is_empty() && !number && kind != Kind::Errno);
+            let wanted =
+                kind == Kind::Status || (!text.is_empty() && !number && !matches!(kind, Kind::Errno | Kind::Message));
             for entry in entries(kind).into_iter().filter(|_| wanted) {
                 let short = entry.short.clone();
                 match entry.number {
@@ -117,6 +220,7 @@ pub fn entries(kind: Kind) -> Vec<ExplainedWord> {
         Kind::CmEvent => ExplainedWord::read(kind, include_str!("explain/cm_events.txt")),
         Kind::Reject => ExplainedWord::read(kind, include_str!("explain/rejects.txt")),
         Kind::Errno => ExplainedWord::read(kind, include_str!("explain/calls.txt")),
+        Kind::Message => ExplainedWord::read(kind, include_str!("explain/phrases.txt")),
         Kind::Rule => Rule::all().map(rule).collect(),
     }
 }
@@ -130,50 +234,6 @@ fn rule(rule: &Rule) -> ExplainedWord {
         number: Some(rule.number.0.into()),
         short: format!("{}: {}", rule.severity, rule.title),
         text: format!("{text}\n"),
-    }
-}
-
-/// The kind that a word asks for.
-fn kind(word: &str) -> Option<Kind> {
-    Kind::ALL.into_iter().find(|kind| kind.word().eq_ignore_ascii_case(word))
-}
-
-/// Words of a kind by number, by name, or by a part of it.
-fn find_among(kind: Kind, asked: &str) -> Vec<ExplainedWord> {
-    let wanted = asked.to_ascii_uppercase();
-    // A status of the connection manager is negative where it is an errno.
-    let digits = wanted.trim_start_matches('-');
-    let number = match kind {
-        Kind::Rule => digits.trim_start_matches("UV").trim_start_matches('-').parse().ok(),
-        Kind::Errno => digits.parse().ok().or_else(|| errno::number(&wanted)),
-        _ => digits.parse().ok(),
-    };
-    let entries = entries(kind);
-    let exact: Vec<ExplainedWord> = entries
-        .iter()
-        .filter(|entry| match number {
-            Some(number) => entry.number == Some(number),
-            None => entry.name.eq_ignore_ascii_case(&wanted),
-        })
-        .cloned()
-        .collect();
-    if !exact.is_empty() || number.is_some() {
-        return exact;
-    }
-    entries.into_iter().filter(|entry| entry.name.to_ascii_uppercase().contains(&wanted)).collect()
-}
-
-/// A word of any kind. A number is a status, or a rule.
-fn find(asked: &str) -> Vec<ExplainedWord> {
-    match asked.parse::<u32>() {
-        Ok(0..100) => find_among(Kind::Status, asked),
-        Ok(_) => find_among(Kind::Rule, asked),
-        Err(_) => {
-            let all: Vec<ExplainedWord> = Kind::ALL.into_iter().flat_map(|kind| find_among(kind, asked)).collect();
-            let exact: Vec<ExplainedWord> =
-                all.iter().filter(|entry| entry.name.eq_ignore_ascii_case(asked)).cloned().collect();
-            if exact.is_empty() { all } else { exact }
-        }
     }
 }
 
@@ -204,46 +264,6 @@ const SENTENCES: [&str; 24] = [
     "TM error",
     "TM software rendezvous",
 ];
-
-/// The status that a program has printed in words.
-fn find_sentence(words: &[&str]) -> Vec<ExplainedWord> {
-    let asked = words.join(" ");
-    let is_asked = |sentence: &&str| sentence.eq_ignore_ascii_case(&asked);
-    let Some(code) = SENTENCES.iter().position(is_asked) else { return Vec::new() };
-    entries(Kind::Status)
-        .into_iter()
-        .filter(|entry| entry.number.is_some_and(|number| number as usize == code))
-        .collect()
-}
-
-/// The errno of a call, by name or number.
-fn find_errno(call: &str, asked: &str) -> Vec<ExplainedWord> {
-    let number = asked.trim_start_matches('-').parse().ok().or_else(|| errno::number(asked));
-    let Some(name) = number.and_then(errno::name) else { return Vec::new() };
-    let wanted = format!("{call} {name}");
-    entries(Kind::Errno).into_iter().filter(|entry| entry.name.eq_ignore_ascii_case(&wanted)).collect()
-}
-
-/// What to say where nothing was found: a general word for an errno, if it is one.
-fn unknown(words: &[&str]) -> String {
-    let asked = words.join(" ");
-    let general = words.last().and_then(|word| {
-        let wanted = word.trim_start_matches('-');
-        errno::ERRNO_MEANINGS
-            .iter()
-            .find(|(name, number, _)| name.eq_ignore_ascii_case(wanted) || number.to_string() == wanted)
-    });
-    match (words, general) {
-        ([call, _], Some((name, _, means))) if kind(call).is_none() => format!(
-            "nothing special is known of {name} from {call}; in general: {means}. `ubiverbs run --why` says why it fails"
-        ),
-        _ => format!("nothing is called {asked:?}; `ubiverbs explain` lists statuses, with one of {} others", kinds()),
-    }
-}
-
-fn kinds() -> String {
-    Kind::ALL.map(Kind::word).join(", ")
-}
 
 fn list(entries: &[ExplainedWord], out: &mut impl Write) -> std::io::Result<()> {
     let width = entries.iter().map(|entry| entry.name.len()).max().unwrap_or_default();

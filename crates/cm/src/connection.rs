@@ -126,6 +126,16 @@ impl Fingerprint {
     }
 }
 
+/// How long a message of connection management lives on Ethernet, as kernels have it: a quarter of a second. Queue pairs
+/// keep to what kernels had before, a second, which leaves a busy peer more time to acknowledge.
+const MESSAGE_LIFETIME: wire::Timeout = wire::Timeout::new(16);
+
+/// A timeout as the kernel's connection manager counts it: in milliseconds, each of which stands for `4.096 us * 2^8`.
+/// 16 attempts to connect then take 74 seconds, as there.
+const fn kernel_duration(timeout: wire::Timeout) -> Duration {
+    Duration::from_millis(1 << timeout.value().saturating_sub(8))
+}
+
 /// How patient a side is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patience {
@@ -277,7 +287,7 @@ impl Connection {
     /// One that we ask for.
     pub fn active(connect: &Connect, transaction: u64) -> Connection {
         // The answer may take the peer's time and that of two packets on the way.
-        let timeout = connect.remote_cm_response_timeout.duration() + connect.local_ack_timeout.duration();
+        let timeout = kernel_duration(connect.remote_cm_response_timeout) + 2 * kernel_duration(MESSAGE_LIFETIME);
         Connection {
             state: State::ReqSent,
             route: connect.route,
@@ -317,7 +327,7 @@ impl Connection {
             request: Some(Fingerprint::of(header, req)),
             xrc: req.transport() == Some(Transport::Xrc),
             patience: Patience::new(
-                req.local_cm_response_timeout.duration(),
+                kernel_duration(req.local_cm_response_timeout),
                 req.max_cm_retries,
                 req.primary.local_ack_timeout,
             ),
@@ -334,5 +344,20 @@ impl Connection {
             rtus: 0,
             rtus_left: 0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::cm::{PortSpace, ServiceId};
+    use wire::{Gid, Psn};
+
+    #[test]
+    fn an_attempt_to_connect_takes_as_long_as_a_kernels() {
+        let route = Route { source: Gid::default(), destination: Gid::default() };
+        let connect = Connect::new(route, ServiceId::ip(PortSpace::Tcp, 1), Qpn::new(1), Psn::new(1));
+        let patience = Connection::active(&connect, 1).patience;
+        assert_eq!((patience.timeout, patience.total()), (Duration::from_millis(4608), Duration::from_millis(73_728)));
     }
 }

@@ -149,4 +149,7 @@ pub struct Transmit {
     pub route: Route,
     /// The message.
     pub datagram: CmDatagram,
+    /// It was sent before. What is sent for the first time should arrive in the order in which it is sent; what is sent
+    /// again should go another way where there is one.
+    pub again: bool,
 }

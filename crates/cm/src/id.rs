@@ -132,6 +132,13 @@ impl Ids {
                 record.expect("setting AFONLY", &[Stage::Idle, Stage::Bound])?;
                 record.settings.only_its_family = value;
             }
+            IdOption::ByGid(value) => {
+                record.expect("choosing a family of addresses", &[Stage::Idle, Stage::Bound])?;
+                if record.bound && record.settings.by_gid != value {
+                    return Err(IdError::Invalid("the id is bound to an address of another family"));
+                }
+                record.settings.by_gid = value;
+            }
             IdOption::AckTimeout(value) => {
                 if record.is_datagram() || value > 31 {
                     return Err(IdError::Invalid("an ACK timeout is 0 to 31, and of a connected service"));
@@ -227,10 +234,25 @@ impl Ids {
         }
     }
 
-    /// The device and the source address for a peer are found: `from`, which is `local`.
+    /// The device and the source address for a peer are found: `from`, which is `local`, and the peer can be reached.
     /// [`EventKind::AddressResolved`] follows.
     #[doc(alias = "rdma_resolve_addr")]
     pub fn resolve_address<E: From<IdError>>(
+        &mut self,
+        key: IdKey,
+        from: IpAddr,
+        local: LocalAddress,
+        destination: SocketAddr,
+        take: impl FnOnce(PortSpace, SocketAddr) -> Result<u16, E>,
+    ) -> Result<(), E> {
+        self.query_address(key, from, local, destination, take)?;
+        self.address_resolved(key, local);
+        Ok(())
+    }
+
+    /// The device and the source address for a peer are found, and whether the peer can be reached has yet to be found
+    /// out: [`address_resolved`](Ids::address_resolved) or [`address_failed`](Ids::address_failed) says so.
+    pub fn query_address<E: From<IdError>>(
         &mut self,
         key: IdKey,
         from: IpAddr,
@@ -252,12 +274,30 @@ impl Ids {
         record.bound = true;
         record.source = Some(local.scoped(from, port));
         record.destination = Some(destination);
+        record.stage = Stage::AddressQueried;
+        Ok(())
+    }
+
+    /// The peer of an id that asked for its address can be reached: [`EventKind::AddressResolved`] follows. False if it
+    /// does not wait for that any more.
+    pub fn address_resolved(&mut self, key: IdKey, local: LocalAddress) -> bool {
+        let record = self.records.get_mut(&key).filter(|record| record.stage == Stage::AddressQueried);
+        let Some(record) = record else { return false };
         if record.local.is_none_or(|bound| bound.gid == local.gid) {
             record.local = Some(local);
         }
         record.stage = Stage::AddressResolved;
         self.tell(key, EventKind::AddressResolved, 0, Body::None);
-        Ok(())
+        true
+    }
+
+    /// The peer of an id that asked for its address cannot be reached: [`EventKind::AddressError`] follows, with this
+    /// negative errno, and the id may ask again.
+    pub fn address_failed(&mut self, key: IdKey, status: i32) {
+        let record = self.records.get_mut(&key).filter(|record| record.stage == Stage::AddressQueried);
+        let Some(record) = record else { return };
+        record.stage = Stage::Bound;
+        self.tell(key, EventKind::AddressError, status, Body::None);
     }
 
     /// No device reaches the peer: [`EventKind::AddressError`] follows, with this negative errno.
@@ -298,10 +338,11 @@ impl Ids {
             return record.refuse("connecting");
         };
         let header = IpCm::new(source.port(), source.ip(), destination.ip());
+        let header = Some(&header).filter(|_| !record.settings.by_gid);
         let service = ServiceId::ip(record.space, destination.port());
         let route = Route { source: path.sgid, destination: path.dgid };
         let id = if record.is_datagram() {
-            let private_data = with_header(&header, parameters.private_data)?;
+            let private_data = with_header(header, parameters.private_data)?;
             manager.resolve(now, Resolve { private_data, ..Resolve::new(route, service) })?
         } else {
             let asked = asked(parameters)?;
@@ -324,7 +365,7 @@ impl Ids {
                 flow_label: path.flow_label,
                 service_level: path.service_level,
                 local_ack_timeout: Timeout::new(record.ack_timeout()),
-                private_data: with_header(&header, parameters.private_data)?,
+                private_data: with_header(header, parameters.private_data)?,
                 ece: record.settings.ece,
                 repeat_rtu: !peer_is_here,
                 ..Connect::new(route, service, parameters.qpn, record.receive_psn)
@@ -572,15 +613,15 @@ fn asked(parameters: &ConnectParameters<'_>) -> Result<Asked, IdError> {
     Ok(Asked { responder_resources, initiator_depth, retry_count, rnr_retry_count })
 }
 
-/// Private data that begins with the addresses.
-fn with_header<const N: usize>(header: &IpCm, private_data: &[u8]) -> Result<Data<N>, IdError> {
-    let (length, room) = (private_data.len(), N - IpCm::LEN);
+/// Private data that begins with the addresses, if they are IP addresses.
+fn with_header<const N: usize>(header: Option<&IpCm>, private_data: &[u8]) -> Result<Data<N>, IdError> {
+    let (length, room) = (private_data.len(), N - header.map_or(0, |_| IpCm::LEN));
     if length > room {
         return Err(IdError::PrivateData { length, room });
     }
     let mut whole = [0; N];
     // It fits: both sizes are larger than the header.
-    let at = header.encode(&mut whole).unwrap_or(0);
+    let at = header.and_then(|header| header.encode(&mut whole).ok()).unwrap_or(0);
     if let Some(rest) = whole.get_mut(at..at + length) {
         rest.copy_from_slice(private_data);
     }

@@ -53,7 +53,7 @@ impl Output {
 
     /// Sends a message that moves a connection forward.
     pub fn send(&mut self, route: Route, datagram: CmDatagram) {
-        self.transmits.push_back(Transmit { route, datagram });
+        self.transmits.push_back(Transmit { route, datagram, again: false });
     }
 
     /// Sends a message that was sent before.
@@ -61,7 +61,7 @@ impl Output {
         if self.transmits.len() >= Output::TRANSMITS {
             return Err(DropReason::CmCrowded);
         }
-        self.send(route, *datagram);
+        self.transmits.push_back(Transmit { route, datagram: *datagram, again: true });
         Ok(())
     }
 

@@ -9,11 +9,13 @@ mod event;
 mod handle;
 mod id;
 mod mad;
+mod neighbours;
 mod ports;
 mod route;
 mod secret;
 mod stale;
 
+pub use ::cm::id::address::with_scope;
 pub use ::cm::id::{
     Body, ConnectParameters, ConnectionBody, DatagramBody, EventKind, IdOption, MAX_READS, PathFacts, UDP_QKEY,
 };
@@ -27,14 +29,15 @@ use crate::objects::device::Device;
 use crate::progress::timers::Alarm;
 use crate::tuning::{EXIT_DISCONNECT_WAIT, PROVOKED_PACKETS, STALE_SUSPICION_INTERVAL};
 use ::cm::id::IdRecord;
-use ::cm::{IdKey, Ids};
+use ::cm::{IdKey, Ids, Transmit};
 use ::host::connection_records::ConnectionRecords;
 use ::host::slots::Slot;
 use handle::Handle;
 use latch::Rank;
 use latch::plain::Mutex;
+use neighbours::Searches;
 use ports::HeldPorts;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use trace::DropReason;
@@ -47,6 +50,11 @@ use wire::{Gid, Headers, Psn, Qpn};
 #[derive(Debug)]
 pub(crate) struct Cm {
     inner: Mutex<Inner>,
+    /// Messages that have arrived, in order. They are put here while the sockets are locked, and taken while the rest is:
+    /// whichever thread takes them, it takes them in the order in which they came.
+    arrived: Mutex<VecDeque<(::cm::Route, CmDatagram)>>,
+    /// Peers whose neighbours are searched for.
+    searches: Searches,
     /// The process's slot, whose communication ids it gives out.
     slot: Slot,
 }
@@ -94,6 +102,8 @@ impl Cm {
                     told: Vec::new(),
                 },
             ),
+            arrived: Mutex::new(Rank::ArrivedMessages, VecDeque::new()),
+            searches: Searches::default(),
             slot,
         }
     }
@@ -128,7 +138,8 @@ impl Cm {
                 remote_qpn: Qpn::new(0),
                 private_data: Data::default(),
             });
-            mad::send(&nic.ground, &route, &CmDatagram::new(number, message), (number >> 32) as u32);
+            let transmit = Transmit { route, datagram: CmDatagram::new(number, message), again: true };
+            mad::send(&nic.ground, &transmit, (number >> 32) as u32);
         }
     }
 
@@ -138,15 +149,19 @@ impl Cm {
         mad::read(headers, payload)
     }
 
-    /// Takes messages that arrived.
-    pub fn receive(&self, nic: &Nic, messages: &[(::cm::Route, CmDatagram)]) {
-        if messages.is_empty() {
-            return;
-        }
+    /// A message has arrived: [`receive`](Cm::receive) takes it, once the sockets are let go.
+    pub fn has_arrived(&self, route: ::cm::Route, message: CmDatagram) {
+        self.arrived.lock().push_back((route, message));
+    }
+
+    /// Takes messages that have arrived.
+    pub fn receive(&self, nic: &Nic) {
         self.with(nic, |inner, now| {
-            for (route, datagram) in messages {
+            loop {
+                let next = self.arrived.lock().pop_front();
+                let Some((route, datagram)) = next else { break };
                 // What comes from an address of this host comes from this host: the kernel takes it from no other.
-                inner.ids.handle(now, *route, datagram, nic.ground.host.is_own_address(route.source));
+                inner.ids.handle(now, route, &datagram, nic.ground.host.is_own_address(route.source));
                 // Told in the order in which they came.
                 inner.tell_all(nic, now);
             }
@@ -236,7 +251,7 @@ impl Inner {
         loop {
             while let Some(transmit) = self.ids.manager.poll_transmit() {
                 self.psn = self.psn.wrapping_add(1);
-                mad::send(&nic.ground, &transmit.route, &transmit.datagram, self.psn);
+                mad::send(&nic.ground, &transmit, self.psn);
             }
             if !self.tell_all(nic, now) {
                 break;

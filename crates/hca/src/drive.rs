@@ -29,7 +29,6 @@ use std::time::Instant;
 use trace::DropReason;
 use transport::{Completion, Time};
 use wire::Qpn;
-use wire::cm::CmDatagram;
 
 /// What there is to do, at a glance.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -375,7 +374,7 @@ impl Nic {
     fn receive(&self, poller: Option<&mut Poller<'_>>, now: Time) -> bool {
         let polling = poller.is_some();
         let alone = if polling { self.ground.alone() } else { None };
-        let mut messages: Vec<(::cm::Route, CmDatagram)> = Vec::new();
+        let mut any_messages = false;
         let mut datagrams: Vec<Datagram> = Vec::new();
         let mut early = EarlyPackets::default();
         // Packets come in runs: mostly this one is for the same as the last. Queue pairs that something came for are
@@ -426,7 +425,10 @@ impl Nic {
                                         device.count_mad(came.source, opcode, length, false);
                                     }
                                     match message {
-                                        Some(message) => messages.push((came, message)),
+                                        Some(message) => {
+                                            any_messages = true;
+                                            self.cm.has_arrived(came, message);
+                                        }
                                         None => datagrams.push(Datagram::of(arrival)),
                                     }
                                 }
@@ -481,9 +483,11 @@ impl Nic {
         }
         // The connection manager has a lock of another kind, under which it sends.
         drop(alone);
-        let any_management = !messages.is_empty() || !questions.is_empty() || !datagrams.is_empty();
+        let any_management = any_messages || !questions.is_empty() || !datagrams.is_empty();
         let _shield = (any_management || !early.is_empty()).then(Shield::up);
-        self.cm.receive(self, &messages);
+        if any_messages {
+            self.cm.receive(self);
+        }
         early.hand_out(self, now);
         self.gsi.receive(&self.ground, &datagrams);
         for (peer, here) in questions {

@@ -285,7 +285,9 @@ impl Inner {
         let is_link_local = matches!(remote.to_ip(), IpAddr::V6(address) if address.segments()[0] & 0xffc0 == 0xfe80);
         let scope = if is_link_local { ground.host.interface_of(local) } else { 0 };
         let hop_limit = if hop_limit == 0 { 64 } else { hop_limit };
-        let to = Destination { source: local, destination: remote, from: Qpn::GSI, scope, traffic_class, hop_limit };
+        // Each from another socket: if one flow does not get through, the repeats do.
+        let from = Qpn::new(self.psn);
+        let to = Destination { source: local, destination: remote, from, scope, traffic_class, hop_limit };
         ground.send_mad(&to, &headers, &transmit.bytes);
     }
 }

@@ -8,7 +8,7 @@ pub(crate) mod frames;
 mod gpu;
 mod order;
 pub(crate) mod port;
-mod reach;
+pub(crate) mod reach;
 mod refusal;
 mod rings;
 pub(crate) mod shared_link;
@@ -36,6 +36,7 @@ use crate::queue_pair::datagrams::HeldDatagram;
 use crate::queue_pair::frames::{RawPart, Unreceived};
 use crate::queue_pair::order::Order;
 use crate::queue_pair::port::{GpuTrains, NicPort};
+use crate::queue_pair::reach::Neighbour;
 use crate::queue_pair::shared_link::{Patience, Shared, Way};
 use crate::tuning::{EXIT_LOCK_TRIES, UDP_PATIENCE, nanos};
 use latch::{Guard, Mutex, Rank};
@@ -312,14 +313,14 @@ impl Qp {
     }
 
     /// Changes state and attributes, or neither. The link to its peer is chosen on the way to RTR.
-    pub(crate) fn change(&self, nic: &Ground, modify: &Modify) -> Result<(), ModifyError> {
+    pub(crate) fn change(&self, nic: &Ground, modify: &Modify, neighbour: Neighbour) -> Result<(), ModifyError> {
         if modify.state == Some(State::ReadyToReceive)
             && self.kind.is_connected()
             && self.state() == State::Init
             && let (Some(av), Some(peer)) = (&modify.av, modify.dest_qpn)
         {
             // Without our lock: it looks at the receiving socket, whose holder may be about to hand us a packet.
-            nic.obstacle(self.context.device(), av, peer, modify.path_mtu, self.lane())?;
+            nic.obstacle(self.context.device(), av, peer, modify.path_mtu, self.lane(), neighbour)?;
         }
         let mut inner = self.inner.lock();
         self.flush_acks(nic, &mut inner);

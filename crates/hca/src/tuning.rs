@@ -157,6 +157,8 @@ pub(crate) const GONE_PEER_LOOKS: u32 = 1024;
 /// Where the program has connections, work that a gone process has not acknowledged fails this much later: programs
 /// expect to hear of the disconnection first.
 pub(crate) const DISCONNECT_GRACE: Duration = millis(2);
+/// How long a call that connects a queue pair waits for the network to say where the peer is: as long as kernels do.
+pub(crate) const NEIGHBOUR_TIMEOUT: Duration = Duration::from_secs(1);
 
 // ---- The connection manager ----
 

@@ -53,6 +53,8 @@ pub(crate) struct Caller {
     pub name: Name,
     /// The user at its other end, as the kernel says.
     pub uid: u32,
+    /// It is of this process itself.
+    pub own: bool,
 }
 
 /// What the threads that drive the NIC have to do.
@@ -241,10 +243,11 @@ impl Callers {
     fn sort(&self, socket: Descriptor, name: Name, registry: &Arc<Registry>) {
         match names::peer(&socket) {
             Ok(peer) if holders::is_our_user(peer.uid) => {
-                self.tell(|news| news.callers.push(Caller { socket, name, uid: peer.uid }));
+                let own = peer.is_this_process();
+                self.tell(|news| news.callers.push(Caller { socket, name, uid: peer.uid, own }));
             }
             Ok(peer) => {
-                let caller = Caller { socket, name, uid: peer.uid };
+                let caller = Caller { socket, name, uid: peer.uid, own: false };
                 self.give(peer.uid as usize % MAX_GUEST_THREADS, Job::Serve(caller), registry);
             }
             Err(_) => self.give(0, Job::Close(socket), registry),

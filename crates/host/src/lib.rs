@@ -11,9 +11,10 @@
 //! | [`forward`] | packets that came to the wrong process of the host go on to the right one |
 //! | [`steering`] | and seldom come to the wrong one |
 //! | [`process_watch`], [`connection_records`] | which processes have ended, and which connections they had |
+//! | [`neighbours`] | whether other hosts of the network can be reached |
 //! | [`inquiry`] | what other processes have |
 //! | [`offer`], [`greeting`], [`passing`] | what two processes say to each other, with descriptors |
-//! | [`arrival`], [`family`] | a packet, and the sockets that receive it |
+//! | [`arrival`], [`target`], [`family`] | a packet, the process that it is for, and the sockets that receive it |
 //! | [`descriptor`], [`event_fd`], [`event_set`], [`ready_pipe`] | what a forked child must not keep; bells; what threads and programs wait for |
 //! | [`thread`], [`standard_error`], [`stamp`], [`environment`] | threads that take no signals; lines for a person, and when they were written; what is believed of variables |
 //! | [`file_size`] | how long a file may become |
@@ -38,6 +39,7 @@ pub mod callers;
 pub mod classes;
 pub mod connection_records;
 pub mod names;
+pub mod neighbours;
 pub mod offer;
 pub mod passing;
 pub mod ports;
@@ -48,6 +50,7 @@ pub mod socket_table;
 pub mod stamp;
 pub mod standard_error;
 pub mod steering;
+pub mod target;
 pub mod thread;
 
 pub use slots::random;

@@ -17,6 +17,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use wire::cm::PortSpace;
 
+/// Ports in a block.
+pub const PORTS_PER_BLOCK: u16 = 64;
+
 /// So many names for one slot are looked at: a squatter can have many of them, too, and each costs it a descriptor.
 const MOST_OTHERS: usize = 4096;
 
@@ -236,12 +239,19 @@ pub fn connect(socket: &Descriptor, name: Name) -> io::Result<()> {
 }
 
 /// A process on the other end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Peer {
     /// Its process.
     pub pid: i32,
     /// Its user.
     pub uid: u32,
+}
+
+impl Peer {
+    /// Whether it is the process that asks.
+    pub fn is_this_process(self) -> bool {
+        self.pid.cast_unsigned() == std::process::id()
+    }
 }
 
 /// The process that connected, or that listened, at the time it did.

@@ -8,6 +8,7 @@
 //! so at least one sees the other.
 
 use crate::holders;
+pub use crate::names::PORTS_PER_BLOCK;
 use crate::names::{self, Name};
 use crate::shares;
 use crate::slots::{Registry, Slots, random};
@@ -18,9 +19,6 @@ use std::fs;
 use std::io;
 use std::sync::{Arc, MutexGuard};
 use wire::cm::PortSpace;
-
-/// Ports in a block.
-pub const PORTS_PER_BLOCK: u16 = 64;
 
 /// Why a port could not be had.
 #[derive(Debug, thiserror::Error)]

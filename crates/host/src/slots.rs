@@ -7,10 +7,11 @@ use crate::callers::Callers;
 use crate::descriptor::Descriptor;
 use crate::event_set::EventSet;
 use crate::holders::{self, PortUsers};
-use crate::names::{self, Name};
+use crate::names::{self, Name, PORTS_PER_BLOCK};
 use crate::offer::Offer;
 use crate::shares;
 pub use crate::slot::Slot;
+use crate::target::Target;
 use latch::Rank;
 use latch::plain::{Guard, Mutex};
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -387,6 +388,18 @@ impl Registry {
         match name {
             Name::Slot(slot) => self.owns(slot),
             name => self.listeners().iter().any(|listener| listener.name == name),
+        }
+    }
+
+    /// Whether a packet may be for this process, as far as it tells.
+    pub(crate) fn is_target(&self, target: Target) -> bool {
+        match target {
+            Target::Queue(slot) | Target::Communication(slot) => self.owns(slot),
+            Target::Service(space, port) => {
+                self.has(Name::Port(space, port)) || self.has(Name::Block(space, port / PORTS_PER_BLOCK))
+            }
+            Target::Everybody | Target::Here => true,
+            Target::Nobody => false,
         }
     }
 

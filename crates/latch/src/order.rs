@@ -23,6 +23,8 @@ pub enum Rank {
     Nics,
     /// Queue pairs whose peers are asked for.
     PeerQuestions,
+    /// Peers whose neighbours are searched for.
+    NeighbourSearches,
     /// The receiving UDP sockets.
     Attachment,
     /// A socket for raw packets, while it receives.
@@ -31,6 +33,8 @@ pub enum Rank {
     Flows,
     /// The connection manager.
     ConnectionManager,
+    /// Messages of connection management that have arrived.
+    ArrivedMessages,
     /// Management agents.
     Agents,
     /// Opened devices.

@@ -2,6 +2,7 @@
 //! expects.
 
 use wire::Key;
+use wire::access::Access;
 
 /// A call that manages memory failed; nothing changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -10,8 +11,11 @@ pub enum Error {
     /// Peers would have a right to change what the owner may not.
     #[error("remote write and remote atomic rights need local write")]
     LocalWriteMissing,
+    /// Device memory whose addresses are to count from something else than 0.
+    #[error("a region of device memory counts its addresses from 0, and ZERO_BASED is not among its rights")]
+    ZeroBasedMissing,
     /// A right that does not exist or does not apply here.
-    #[error("these rights cannot be granted here: {bits:#x}")]
+    #[error("these rights cannot be granted here: {}", Access::from_bits_retain(*.bits))]
     Rights {
         /// The offending bits.
         bits: u32,
@@ -178,6 +182,7 @@ impl Error {
             | Self::DeviceMemoryExhausted { .. } => libc::ENOMEM,
             Self::WindowsBound { .. } | Self::ChangeUnderWay { .. } | Self::DeviceMemoryInUse { .. } => libc::EBUSY,
             Self::LocalWriteMissing
+            | Self::ZeroBasedMissing
             | Self::Rights { .. }
             | Self::Empty
             | Self::AddressOverflow { .. }

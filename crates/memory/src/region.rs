@@ -236,8 +236,12 @@ impl Memory {
             return Err(Error::Rights { bits: unknown.bits() });
         }
         let (MemoryPlace::Program(translation) | MemoryPlace::Gpu(translation, _)) = *place else {
-            let fits = access.contains(Access::ZERO_BASED) && !access.intersects(Access::ON_DEMAND | Access::HUGETLB);
-            return if fits { Ok(()) } else { Err(Error::Rights { bits: access.bits() }) };
+            let of_pages = access.intersection(Access::ON_DEMAND | Access::HUGETLB);
+            return match access.contains(Access::ZERO_BASED) {
+                true if of_pages.is_empty() => Ok(()),
+                true => Err(Error::Rights { bits: of_pages.bits() }),
+                false => Err(Error::ZeroBasedMissing),
+            };
         };
         if access.contains(Access::ON_DEMAND) && translation.is_everything() {
             return Ok(());

@@ -167,7 +167,7 @@ impl Endpoint {
             if state == State::Init {
                 modify.access = Some(Access::REMOTE_WRITE);
             }
-            self.parts.qp.modify(&self.parts.nic, &modify)?;
+            self.parts.qp.modify_at_once(&self.parts.nic, &modify)?;
         }
         Ok(())
     }

@@ -1,7 +1,9 @@
 //! Where datagrams go.
 
 use crate::device::ContextCore;
-use crate::error::Error;
+use crate::domain::ProtectionDomain;
+use crate::endpoint::Endpoint;
+use crate::seam::Error;
 use std::sync::Arc;
 use transport::{AddressVector, DatagramTarget};
 use wire::{Gid, Qkey, Qpn};
@@ -15,6 +17,14 @@ pub const DEFAULT_QKEY: Qkey = Qkey::new(0x1111_1111);
 #[doc(alias = "ibv_ah")]
 pub struct AddressHandle {
     target: DatagramTarget,
+}
+
+impl ProtectionDomain {
+    /// The way to a datagram queue pair.
+    #[doc(alias = "ibv_create_ah")]
+    pub fn address(&self, peer: &Endpoint) -> Result<AddressHandle, Error> {
+        AddressHandle::new(self.core(), peer.gid(), peer.qpn(), peer.qkey())
+    }
 }
 
 impl AddressHandle {

@@ -20,11 +20,9 @@
 //! arena that nobody else has.
 #![allow(unsafe_code)]
 
-use crate::arena::ArenaBlock;
-use crate::backend;
-use crate::error::Error;
 use crate::own::{Kept, Memory as OwnMemory};
 use crate::registration::{Registration, empty, within};
+use crate::seam::{self, Error};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::any::Any;
 use std::fmt;
@@ -55,7 +53,7 @@ unsafe impl Sync for Allocation {}
 impl Allocation {
     /// Zeroed memory for one owner at a time: no rights for peers.
     pub fn owned(
-        context: &Arc<dyn backend::Context>,
+        context: &Arc<dyn seam::Context>,
         domain: ProtectionDomain,
         length: usize,
     ) -> Result<Arc<Allocation>, Error> {
@@ -64,7 +62,7 @@ impl Allocation {
 
     /// Zeroed memory that peers may reach too.
     pub fn shared(
-        context: &Arc<dyn backend::Context>,
+        context: &Arc<dyn seam::Context>,
         domain: ProtectionDomain,
         length: usize,
         access: Access,
@@ -74,7 +72,7 @@ impl Allocation {
 
     /// Takes over bytes the program has. Gives them back if they cannot be registered.
     pub fn adopt(
-        context: &Arc<dyn backend::Context>,
+        context: &Arc<dyn seam::Context>,
         domain: ProtectionDomain,
         bytes: Box<[u8]>,
     ) -> Result<Arc<Allocation>, (Error, Box<[u8]>)> {
@@ -91,7 +89,7 @@ impl Allocation {
     /// Takes over memory inside a value that the program has. Gives it back if it cannot be registered. Without
     /// [`Access::LOCAL_WRITE`] nobody writes it from now on, and others may be reading it.
     pub fn keep<M: OwnMemory>(
-        context: &Arc<dyn backend::Context>,
+        context: &Arc<dyn seam::Context>,
         domain: ProtectionDomain,
         memory: M,
         access: Access,
@@ -118,7 +116,7 @@ impl Allocation {
     /// The memory lives until `Drop` has deregistered it; what the NIC may do with it meanwhile is the module's first
     /// paragraph.
     fn register(
-        context: &Arc<dyn backend::Context>,
+        context: &Arc<dyn seam::Context>,
         domain: ProtectionDomain,
         memory: Memory,
         access: Access,
@@ -301,6 +299,25 @@ enum Owner {
     Program(Box<dyn Any + Send + Sync>),
     /// A part of an arena, which has it again when this is dropped.
     Arena(#[allow(dead_code)] ArenaBlock),
+}
+
+/// What parts of memory go back to: an arena.
+pub(crate) trait Lender: Send + Sync {
+    /// Nobody uses so many bytes from there on any more.
+    fn take_back(&self, start: usize, length: usize);
+}
+
+/// A range of an arena that is in use. Dropping it gives it back.
+pub(crate) struct ArenaBlock {
+    pub lender: Arc<dyn Lender>,
+    pub start: usize,
+    pub length: usize,
+}
+
+impl Drop for ArenaBlock {
+    fn drop(&mut self) {
+        self.lender.take_back(self.start, self.length);
+    }
 }
 
 impl Memory {

@@ -1,11 +1,10 @@
 //! An arena: memory that is registered once and handed out in buffers, each of which comes back when it is dropped.
 
-use crate::allocation::{Allocation, Span};
+use crate::allocation::{Allocation, ArenaBlock, Lender, Span};
 use crate::buffer::RegisteredMut;
-use crate::completion_queue::wake;
 use crate::domain::ProtectionDomain;
-use crate::error::Error;
-use crate::lock;
+use crate::seam::Error;
+use crate::{lock, wake};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
@@ -64,13 +63,6 @@ struct Free {
     waiters: Vec<Waker>,
 }
 
-/// A range of an arena that is in use. Dropping it gives it back.
-pub(crate) struct ArenaBlock {
-    core: Arc<Core>,
-    start: usize,
-    length: usize,
-}
-
 impl ProtectionDomain {
     /// Allocates and registers `length` bytes, to be handed out in buffers.
     pub fn arena(&self, length: usize) -> Result<Arena, Error> {
@@ -124,7 +116,7 @@ impl Arena {
     }
 
     fn buffer(&self, (start, taken): (usize, usize), length: usize) -> RegisteredMut {
-        let block = ArenaBlock { core: Arc::clone(&self.core), start, length: taken };
+        let block = ArenaBlock { lender: Arc::clone(&self.core) as Arc<dyn Lender>, start, length: taken };
         let (whole, first, _) = self.core.whole.place();
         RegisteredMut::new(Span::all(Allocation::of_arena(block, (whole, first + start, length.max(1)))))
     }
@@ -163,10 +155,10 @@ impl Free {
     }
 }
 
-impl Drop for ArenaBlock {
-    fn drop(&mut self) {
-        let mut free = lock(&self.core.free);
-        free.give(self.start, self.length);
+impl Lender for Core {
+    fn take_back(&self, start: usize, length: usize) {
+        let mut free = lock(&self.free);
+        free.give(start, length);
         let waiters = std::mem::take(&mut free.waiters);
         drop(free);
         waiters.into_iter().for_each(wake);
@@ -208,7 +200,7 @@ impl Future for NextBuffer {
                 if !free.waiters.iter().any(|waiter| waiter.will_wake(context.waker())) {
                     free.waiters.push(context.waker().clone());
                 }
-                crate::simulation::waits_for(|| format!("{length} free bytes of an arena"));
+                crate::seam::environment::waits_for(|| format!("{length} free bytes of an arena"));
                 Poll::Pending
             }
         }

@@ -1,7 +1,7 @@
 //! The smallest executor: one future, one thread, which drives the NIC while it waits.
 
 use crate::backend;
-use crate::simulation;
+use crate::seam::{self, environment};
 use std::cell::Cell;
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -46,7 +46,12 @@ pub(crate) fn block_on_for<F: Future>(future: Pin<&mut F>, limit: Duration) -> O
 }
 
 fn run<F: Future>(mut future: Pin<&mut F>, deadline: Option<Instant>) -> Option<F::Output> {
-    simulation::must_not_block();
+    assert!(
+        environment::current().is_none(),
+        "a party of a simulation must not block: the clock stands still until all parties wait for something, so a call \
+         that blocks would never end. Await the operation instead of `wait`, `wait_for` or `block_on`; for a limit, \
+         `ubiverbs::timeout`"
+    );
     let parker = PARKER.take().unwrap_or_else(Parker::new);
     let waker = Waker::from(Arc::clone(&parker));
     let mut context = Context::from_waker(&waker);
@@ -75,7 +80,7 @@ const BLIND_SLEEP: Duration = Duration::from_millis(1);
 /// What a thread sleeps on.
 struct Parker {
     /// The NIC's way of waiting.
-    nic: Option<Arc<dyn backend::Parker>>,
+    nic: Option<Arc<dyn seam::Parker>>,
 }
 
 impl Parker {

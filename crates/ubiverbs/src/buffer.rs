@@ -20,8 +20,8 @@ pub use registered_mut::RegisteredMut;
 pub use shared::SharedRegion;
 
 use crate::allocation::Allocation;
-use crate::error::Error;
 use crate::registration::Registration;
+use crate::seam::Error;
 use transport::{ProtectionDomain, Sge};
 
 /// A buffer of any type, as a completion hands it back in polling style.

@@ -33,7 +33,7 @@
 
 pub use ::checks::{Family, Finding, Number, Rule, Settings, Severity, Subject};
 
-use crate::error::Error;
+use crate::seam::Error;
 use hca::Nic;
 use std::sync::mpsc::{Receiver, channel};
 

@@ -1,16 +1,8 @@
 //! What comes of work: completions as a completion queue hands them out, and received messages.
 
-mod into;
-
-pub use into::ReceivedInto;
-
-use crate::address::AddressHandle;
-use crate::buffer::{Buffer, RegisteredMut};
-use crate::close_reason::Ending;
-use crate::error::{CompletionError, Error, Failed};
-use crate::queue_pair::QueuePair;
-use crate::table::Held;
-use crate::transports::Datagram;
+use crate::buffer::{Buffer, Destination, RegisteredMut};
+use crate::ending::Ending;
+use crate::seam::{CompletionError, Error, Failed};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU64;
@@ -128,11 +120,10 @@ impl Completion {
     pub(crate) fn new(
         wr_id: u64,
         work: &transport::Completion,
-        held: Held,
+        buffer: Option<Buffer>,
         value: u64,
         ending: impl FnOnce() -> Option<Arc<Ending>>,
     ) -> Completion {
-        let buffer = held.into_buffer();
         Completion { wr_id, work: Work::of(work, ending), buffer, value }
     }
 
@@ -205,9 +196,30 @@ impl Completion {
     /// # Errors
     /// How the receive failed; or [`Error::NotPosted`] if this was no receive.
     pub fn into_received(self) -> Result<Received, Failed<Option<Buffer>>> {
+        self.into_message(|buffer, work| match buffer {
+            Buffer::Mut(buffer) => Ok(Received { buffer, work }),
+            other => Err(Some(other)),
+        })
+    }
+
+    /// The message, if this was a receive into a buffer of this type.
+    ///
+    /// # Errors
+    /// How the receive failed; or [`Error::NotPosted`] if this was no receive, or one into something else, whose buffer
+    /// is lost then.
+    pub fn into_received_as<B: Destination>(self) -> Result<ReceivedInto<B>, Failed<Option<Buffer>>> {
+        self.into_message(|buffer, work| B::from_buffer(buffer).map(|buffer| ReceivedInto { buffer, work }).ok_or(None))
+    }
+
+    fn into_message<M>(
+        self,
+        make: impl FnOnce(Buffer, Work) -> Result<M, Option<Buffer>>,
+    ) -> Result<M, Failed<Option<Buffer>>> {
         let received = matches!(self.work.kind, CompletionKind::Receive | CompletionKind::ReceiveWriteImmediate);
         match (self.result(), self.buffer) {
-            (Ok(()), Some(Buffer::Mut(buffer))) if received => Ok(Received { buffer, work: self.work }),
+            (Ok(()), Some(buffer)) if received => {
+                make(buffer, self.work).map_err(|buffer| Failed { error: Error::NotPosted, buffer })
+            }
             (Err(error), buffer) => Err(Failed { error: error.into(), buffer }),
             (Ok(()), buffer) => Err(Failed { error: Error::NotPosted, buffer }),
         }
@@ -224,6 +236,61 @@ impl fmt::Debug for Completion {
 /// How much of a datagram's buffer the network header takes.
 pub const GRH_LENGTH: usize = 40;
 
+/// What a message says of itself, whatever its buffer is.
+macro_rules! told_of_message {
+    () => {
+        /// How many bytes came: of the message, or of the WRITE that brought the immediate. Of a datagram the network
+        /// header, which is in the first [`GRH_LENGTH`](crate::GRH_LENGTH) bytes of the buffer, is not counted.
+        pub fn bytes(&self) -> usize {
+            (self.work.bytes as usize).saturating_sub(self.work.header())
+        }
+
+        /// The number that came with it.
+        pub fn immediate(&self) -> Option<u32> {
+            self.work.immediate()
+        }
+
+        /// The key that the sender invalidated: one of a window of this queue pair's.
+        #[doc(alias = "IBV_WC_WITH_INV")]
+        pub fn invalidated(&self) -> Option<Key> {
+            self.work.invalidated()
+        }
+
+        /// When it was told, by the device's [clock](crate::Context::clock), if its completion queue has
+        /// [timestamps](crate::CompletionQueueBuilder::timestamps).
+        #[doc(alias = "ibv_wc_read_completion_ts")]
+        pub fn timestamp(&self) -> Option<Duration> {
+            self.work.timestamp()
+        }
+
+        /// The local queue pair it came to; of interest with a shared receive queue.
+        pub fn qpn(&self) -> Qpn {
+            self.work.qpn
+        }
+
+        /// Of a datagram: the sender's queue pair.
+        pub fn source_qpn(&self) -> Option<Qpn> {
+            self.work.src_qpn
+        }
+    };
+}
+
+/// What is in its buffer, where that can be looked at.
+macro_rules! message_in_bytes {
+    () => {
+        /// The message. Of a datagram, what comes after the network header. A WRITE with immediate has none: its bytes
+        /// went elsewhere.
+        pub fn payload(&self) -> &[u8] {
+            self.buffer.as_ref().get(self.work.place()).unwrap_or_default()
+        }
+
+        /// Of a datagram: the sender's address.
+        pub fn source_gid(&self) -> Option<Gid> {
+            gid_of(self.buffer.as_ref(), self.work.grh)
+        }
+    };
+}
+
 /// A message, in the buffer that was posted for it.
 #[derive(Debug)]
 pub struct Received {
@@ -236,65 +303,96 @@ impl Received {
         Received { buffer, work: Work::of(work, || None) }
     }
 
-    /// The message. Of a datagram, what comes after the network header. A WRITE with immediate has none: its bytes went
-    /// elsewhere.
-    pub fn payload(&self) -> &[u8] {
-        self.buffer.get(self.work.place()).unwrap_or_default()
-    }
-
-    /// Where in the buffer that is.
-    #[cfg(feature = "bytes")]
-    pub(crate) fn place(&self) -> Range<usize> {
-        self.work.place()
-    }
-
-    /// How many bytes came: of the message, or of the WRITE that brought the immediate.
-    pub fn bytes(&self) -> usize {
-        (self.work.bytes as usize).saturating_sub(self.work.header())
-    }
-
-    /// The number that came with it.
-    pub fn immediate(&self) -> Option<u32> {
-        self.work.immediate()
-    }
-
-    /// The key that the sender invalidated: one of a window of this queue pair's.
-    #[doc(alias = "IBV_WC_WITH_INV")]
-    pub fn invalidated(&self) -> Option<Key> {
-        self.work.invalidated()
-    }
-
-    /// When it was told, by the device's [clock](crate::Context::clock), if its completion queue has
-    /// [timestamps](crate::CompletionQueueBuilder::timestamps).
-    #[doc(alias = "ibv_wc_read_completion_ts")]
-    pub fn timestamp(&self) -> Option<Duration> {
-        self.work.timestamp()
-    }
-
-    /// The local queue pair it came to; of interest with a shared receive queue.
-    pub fn qpn(&self) -> Qpn {
-        self.work.qpn
-    }
-
-    /// Of a datagram: the sender's queue pair.
-    pub fn source_qpn(&self) -> Option<Qpn> {
-        self.work.src_qpn
-    }
-
-    /// Of a datagram: the sender's address.
-    pub fn source_gid(&self) -> Option<Gid> {
-        gid_of(&self.buffer, self.work.grh)
-    }
-
-    /// Of a datagram: where an answer from `qp` goes. The sender's Q_Key is taken to be that of `qp`; a datagram does
-    /// not tell it.
-    pub fn reply_address(&self, qp: &QueuePair<Datagram>) -> Option<AddressHandle> {
-        qp.address(self.source_gid()?, self.source_qpn()?).ok()
-    }
+    message_in_bytes!();
+    told_of_message!();
 
     /// The buffer, for the next receive.
     pub fn into_buffer(self) -> RegisteredMut {
         self.buffer
+    }
+
+    /// The message as [`Bytes`](bytes::Bytes), without a copy: the buffer is free again when the last of its handles is dropped. Of
+    /// an arena's buffer, it then goes back.
+    ///
+    /// ```
+    /// # let context = ubiverbs::device("ubi_lo")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// # let cq = context.completion_queue(16).create()?;
+    /// # let [a, b] = ubiverbs::connected_pair::<ubiverbs::Reliable>(&pd, &cq)?;
+    /// let arena = pd.arena(4096)?;
+    /// let receiving = b.recv(arena.allocate(4096)?)?;
+    /// a.send(pd.register_read_only(bytes::Bytes::from_static(b"hello"))?)?.wait()?;
+    ///
+    /// let message: bytes::Bytes = receiving.wait()?.into_bytes();
+    /// assert_eq!((&message[..], arena.available()), (&b"hello"[..], 0));
+    /// drop(message);
+    /// assert_eq!(arena.available(), 4096);
+    /// # Ok::<(), ubiverbs::Error>(())
+    /// ```
+    #[cfg(feature = "bytes")]
+    pub fn into_bytes(self) -> bytes::Bytes {
+        bytes::Bytes::from(self.buffer).slice(self.work.place())
+    }
+}
+
+/// A message, in the buffer of any type that was posted for it by [`recv_into`](crate::QueuePair::recv_into).
+///
+/// ```
+/// # use ubiverbs::Reliable;
+/// # let context = ubiverbs::device("ubi_lo")?.open()?;
+/// # let pd = context.alloc_pd()?;
+/// # let cq = context.completion_queue(16).create()?;
+/// # let [a, b] = ubiverbs::connected_pair::<Reliable>(&pd, &cq)?;
+/// // The header here, the numbers there: one receive in two pieces of different types.
+/// let receiving = b.recv_into((pd.allocate(8)?, pd.register_own(vec![0f64; 100])?))?;
+/// a.send((pd.register(b"numbers!".to_vec())?, pd.register_own(vec![1.5f64; 100])?))?.wait()?;
+///
+/// let message = receiving.wait()?;
+/// assert_eq!(message.bytes(), 808);
+/// let (header, numbers) = message.into_buffer();
+/// assert_eq!((&*header, numbers[99]), (&b"numbers!"[..], 1.5));
+/// # Ok::<(), ubiverbs::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct ReceivedInto<B> {
+    buffer: B,
+    work: Work,
+}
+
+impl<B> ReceivedInto<B> {
+    pub(crate) fn new(buffer: B, work: &transport::Completion) -> ReceivedInto<B> {
+        ReceivedInto { buffer, work: Work::of(work, || None) }
+    }
+
+    told_of_message!();
+
+    /// The buffer; of several, those behind the end of the message are as they were.
+    pub fn buffer(&self) -> &B {
+        &self.buffer
+    }
+
+    /// The buffer, back.
+    pub fn into_buffer(self) -> B {
+        self.buffer
+    }
+}
+
+impl<B: AsRef<[u8]>> ReceivedInto<B> {
+    message_in_bytes!();
+}
+
+impl ReceivedInto<Vec<RegisteredMut>> {
+    /// The message, piece by piece.
+    pub fn payload_pieces(&self) -> impl Iterator<Item = &[u8]> {
+        let place = self.work.place();
+        let mut before = 0;
+        let pieces = self.buffer.iter().map(move |piece| {
+            let here = before..before + piece.len();
+            before = here.end;
+            let (start, end) = (place.start.clamp(here.start, here.end), place.end.clamp(here.start, here.end));
+            piece.get(start - here.start..end - here.start).unwrap_or_default()
+        });
+        pieces.filter(|piece| !piece.is_empty())
     }
 }
 

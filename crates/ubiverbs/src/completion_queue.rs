@@ -1,18 +1,20 @@
 //! Completion queues: where finished work is told. A completion that an operation's handle waits for goes there; one
 //! that was left to the queue waits here, with its buffer, to be polled.
 
-use crate::channel::CompletionChannel;
-use crate::close_reason::Ending;
+mod channel;
+
+pub use channel::CompletionChannel;
+
 use crate::completion::Completion;
 use crate::device::{Context, ContextCore};
-use crate::error::{Argument, Error};
-use crate::table::{After, Table};
-use crate::{backend, lock};
+use crate::ending::Ending;
+use crate::seam::{Argument, Error};
+use crate::table::{After, Reporter, Table};
+use crate::{lock, seam, wake};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::future::Future;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Once};
@@ -64,17 +66,21 @@ pub struct CompletionQueueBuilder<'a> {
     refused: Option<Argument>,
 }
 
-impl<'a> CompletionQueueBuilder<'a> {
+impl Context {
+    /// A completion queue for `capacity` completions, or as many as the work of its queue pairs may need.
+    #[doc(alias = "ibv_create_cq")]
     #[track_caller]
-    pub(crate) fn new(context: &'a Context, capacity: u32) -> CompletionQueueBuilder<'a> {
+    pub fn completion_queue(&self, capacity: u32) -> CompletionQueueBuilder<'_> {
         // Not in a closure, which would be the caller that is named.
         let refused = match capacity {
             0 => Some(Argument::refuse("completion_queue", capacity, ONE_AT_LEAST)),
             _ => None,
         };
-        CompletionQueueBuilder { context, capacity, channel: None, timestamps: false, refused }
+        CompletionQueueBuilder { context: self, capacity, channel: None, timestamps: false, refused }
     }
+}
 
+impl<'a> CompletionQueueBuilder<'a> {
     /// Reports to this channel when it is armed.
     pub fn channel(self, channel: &'a CompletionChannel) -> CompletionQueueBuilder<'a> {
         CompletionQueueBuilder { channel: Some(channel), ..self }
@@ -271,7 +277,7 @@ impl Future for Next<'_> {
 
     fn poll(self: Pin<&mut Self>, context: &mut std::task::Context<'_>) -> Poll<Self::Output> {
         let core = &self.queue.core;
-        core.make_asynchronous();
+        Arc::clone(core).make_asynchronous();
         core.dispatch();
         let mut inner = lock(&core.inner);
         if let Some(completion) = core.pop_from(&mut inner) {
@@ -280,7 +286,7 @@ impl Future for Next<'_> {
         if core.has_overflowed() {
             return Poll::Ready(Err(Error::Overflowed));
         }
-        crate::simulation::waits_for(|| format!("a completion in queue {}", core.queue.id()));
+        crate::seam::environment::waits_for(|| format!("a completion in queue {}", core.queue.id()));
         if !inner.waiters.iter().any(|waiter| waiter.will_wake(context.waker())) {
             inner.waiters.push(context.waker().clone());
         }
@@ -293,7 +299,7 @@ impl Future for Next<'_> {
 
 /// What the handles of a completion queue share.
 pub(crate) struct Core {
-    pub queue: Arc<dyn backend::CompletionQueue>,
+    pub queue: Arc<dyn seam::CompletionQueue>,
     pub context: Arc<ContextCore>,
     inner: Mutex<Inner>,
     /// How many are ready, for a poll that finds nothing without taking the lock. Written under it.
@@ -331,11 +337,6 @@ impl Inner {
             Queue::Receive | Queue::Shared(_) => &member.receive,
         };
         Some((table, Some(&member.ending)))
-    }
-
-    /// How the queue pair ended that it is of.
-    fn ending_of(&self, qpn: Qpn) -> Option<Arc<Ending>> {
-        self.members.get(&qpn).map(|member| Arc::clone(&member.ending))
     }
 
     /// Hands out the oldest of a completion that was just taken and of those that are ready.
@@ -384,13 +385,6 @@ pub(crate) struct Member {
 }
 
 impl Core {
-    /// Sorts what has completed: to handles, to the ready queue, or away. Wakes the tasks and threads that wait. No
-    /// lock is held while it wakes or frees.
-    pub fn dispatch(&self) {
-        while self.take(&mut |inner, completion| inner.ready.push_back(completion)) {}
-        self.wake_waiters();
-    }
-
     /// The oldest completion that is left to the queue. None also if the one that is looked at was for a handle.
     #[inline]
     fn next(&self) -> Option<Completion> {
@@ -436,13 +430,13 @@ impl Core {
             let Some((table, ending)) = inner.table_of(completion) else { return };
             match table.complete(completion) {
                 After::Queue(wr_id, held, value) => {
-                    let told = Completion::new(wr_id, completion, held, value, || ending.cloned());
+                    let told = Completion::new(wr_id, completion, held.into_buffer(), value, || ending.cloned());
                     give(&mut inner, told);
                     self.ready.store(inner.ready.len(), Ordering::Release);
                 }
                 After::QueueAndDrop(told) => {
                     let (wr_id, held, surplus) = *told;
-                    let told = Completion::new(wr_id, completion, held, 0, || ending.cloned());
+                    let told = Completion::new(wr_id, completion, held.into_buffer(), 0, || ending.cloned());
                     give(&mut inner, told);
                     self.ready.store(inner.ready.len(), Ordering::Release);
                     after = After::Drop(surplus);
@@ -475,29 +469,6 @@ impl Core {
         self.ready.store(inner.ready.len(), Ordering::Release);
         drop(inner);
         self.wake_waiters();
-    }
-
-    /// Adds a completion that was taken from a table before it was left to the queue.
-    pub fn add(&self, completion: Completion) {
-        let mut inner = lock(&self.inner);
-        inner.ready.push_back(completion);
-        self.ready.store(inner.ready.len(), Ordering::Release);
-        drop(inner);
-        self.queue.rouse();
-        self.wake_waiters();
-    }
-
-    /// From now on completions are sorted as they come. For what came before, [`dispatch`](Core::dispatch) afterwards.
-    /// A program that only polls does not pay for it.
-    pub fn make_asynchronous(self: &Arc<Core>) {
-        self.asynchronous.call_once(|| {
-            let weak = Arc::downgrade(self);
-            self.queue.observe(Box::new(move || {
-                if let Some(core) = weak.upgrade() {
-                    core.dispatch();
-                }
-            }));
-        });
     }
 
     /// A queue pair reports here from now on. The queue grows where it could not hold all the work its queue pairs may
@@ -544,14 +515,6 @@ impl Core {
         drop(gone);
     }
 
-    pub fn ending_of(&self, qpn: Qpn) -> Option<Arc<Ending>> {
-        lock(&self.inner).ending_of(qpn)
-    }
-
-    pub fn has_member(&self, qpn: Qpn) -> bool {
-        lock(&self.inner).members.contains_key(&qpn)
-    }
-
     pub fn has_overflowed(&self) -> bool {
         self.queue.has_overflowed()
     }
@@ -578,14 +541,43 @@ impl Core {
     }
 }
 
+impl Reporter for Core {
+    fn dispatch(&self) {
+        while self.take(&mut |inner, completion| inner.ready.push_back(completion)) {}
+        self.wake_waiters();
+    }
+
+    fn make_asynchronous(self: Arc<Core>) {
+        let weak = Arc::downgrade(&self);
+        self.asynchronous.call_once(|| {
+            self.queue.observe(Box::new(move || {
+                if let Some(core) = weak.upgrade() {
+                    core.dispatch();
+                }
+            }));
+        });
+    }
+
+    fn add(&self, completion: Completion) {
+        let mut inner = lock(&self.inner);
+        inner.ready.push_back(completion);
+        self.ready.store(inner.ready.len(), Ordering::Release);
+        drop(inner);
+        self.queue.rouse();
+        self.wake_waiters();
+    }
+
+    fn ending_of(&self, qpn: Qpn) -> Option<Arc<Ending>> {
+        lock(&self.inner).members.get(&qpn).map(|member| Arc::clone(&member.ending))
+    }
+
+    fn has_member(&self, qpn: Qpn) -> bool {
+        lock(&self.inner).members.contains_key(&qpn)
+    }
+}
+
 impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "completion queue {}", self.queue.id())
     }
-}
-
-/// Wakes a task. It runs in whichever thread made the progress, perhaps the NIC's own: a waker that panics must not
-/// take it along.
-pub(crate) fn wake(waker: Waker) {
-    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
 }

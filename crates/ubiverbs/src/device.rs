@@ -1,15 +1,13 @@
 //! Devices, and opened devices.
 
-use crate::backend::{self, AsyncEvent, Backend, Port};
-use crate::buffer::DeviceMemoryBuilder;
-use crate::channel::CompletionChannel;
-use crate::completion_queue::CompletionQueueBuilder;
-use crate::domain::ProtectionDomain;
-use crate::error::Error;
+use crate::backend;
+use crate::seam::{self, AsyncEvent, Backend, DeviceInfo, DeviceLimits, Error, Port};
 use std::fmt;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::time::Duration;
+use transport::Counters;
 use wire::Gid;
 
 /// The devices of this host: one per network interface that is up and has an address.
@@ -74,7 +72,7 @@ pub fn devices_of(backend: &Arc<dyn Backend>) -> Vec<Device> {
 #[doc(alias = "ibv_device")]
 pub struct Device {
     backend: Arc<dyn Backend>,
-    info: backend::DeviceInfo,
+    info: DeviceInfo,
 }
 
 impl Device {
@@ -118,7 +116,7 @@ pub struct Context {
 
 pub(crate) struct ContextCore {
     pub backend: Arc<dyn Backend>,
-    pub opened: Arc<dyn backend::Context>,
+    pub opened: Arc<dyn seam::Context>,
     pub name: String,
 }
 
@@ -141,35 +139,29 @@ impl Context {
         self.core.opened.port()
     }
 
-    /// A protection domain: memory and queues that belong together.
-    #[doc(alias = "ibv_alloc_pd")]
-    pub fn alloc_pd(&self) -> Result<ProtectionDomain, Error> {
-        Ok(ProtectionDomain::new(self))
+    /// What this process has counted on the device's port since it opened its NIC; what belongs to no queue pair counts
+    /// for the device that it opened first.
+    ///
+    /// ```
+    /// let context = ubiverbs::device("ubi_lo")?.open()?;
+    /// println!("{} packets sent", context.counters().traffic.sent_packets);
+    /// # Ok::<(), ubiverbs::Error>(())
+    /// ```
+    pub fn counters(&self) -> Counters {
+        self.core.opened.counters()
     }
 
-    /// How many bytes of memory the device has of its own, in use or not; zero if it has none.
+    /// The device's clock as it is now, by which [completions are stamped](crate::CompletionQueueBuilder::timestamps).
+    #[doc(alias = "ibv_query_rt_values_ex")]
+    pub fn clock(&self) -> Duration {
+        Duration::from_nanos(self.core.opened.clock())
+    }
+
+    /// What the device allows.
+    #[doc(alias = "ibv_query_device")]
     #[doc(alias = "ibv_query_device_ex")]
-    pub fn device_memory_size(&self) -> u64 {
-        self.core.opened.device_memory_size()
-    }
-
-    /// `length` bytes of the device's own memory, about to be allocated.
-    #[doc(alias = "ibv_alloc_dm")]
-    pub fn device_memory(&self, length: usize) -> DeviceMemoryBuilder<'_> {
-        DeviceMemoryBuilder::new(self, length)
-    }
-
-    /// A completion queue for `capacity` completions, or as many as the work of its queue pairs may need.
-    #[doc(alias = "ibv_create_cq")]
-    #[track_caller]
-    pub fn completion_queue(&self, capacity: u32) -> CompletionQueueBuilder<'_> {
-        CompletionQueueBuilder::new(self, capacity)
-    }
-
-    /// A channel on which completion queues report that they have something.
-    #[doc(alias = "ibv_create_comp_channel")]
-    pub fn completion_channel(&self) -> Result<CompletionChannel, Error> {
-        CompletionChannel::new(&self.core)
+    pub fn limits(&self) -> DeviceLimits {
+        self.core.opened.limits()
     }
 
     /// The oldest event that has not been taken: what happened to queues and ports beside completions.

@@ -4,7 +4,7 @@
 use crate::cm::{Connection, Listener, Pending};
 use crate::completion::Completion;
 use crate::completion_queue::CompletionQueue;
-use crate::error::Error;
+use crate::seam::Error;
 use crate::transports::{Connected, Transport};
 use futures_core::Stream;
 use std::future::Future;

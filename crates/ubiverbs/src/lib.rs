@@ -104,25 +104,26 @@ mod arena;
 pub mod backend;
 mod block_on;
 mod buffer;
-mod channel;
 #[cfg(feature = "checks")]
 pub mod checks;
-mod close_reason;
 pub mod cm;
 mod completion;
 mod completion_queue;
 mod device;
 mod domain;
+mod ending;
 mod endpoint;
-mod error;
 #[cfg(feature = "futures")]
 mod futures_streams;
+mod limits;
 mod lookup;
 mod operation;
 mod own;
+mod posting;
 mod queue_pair;
 mod registration;
 mod remote;
+mod seam;
 #[cfg(feature = "serde")]
 mod serialize;
 #[doc = include_str!("running.md")]
@@ -130,10 +131,7 @@ pub mod running {}
 mod shared_receive_queue;
 #[cfg(feature = "simulation")]
 pub mod simulation;
-#[cfg(not(feature = "simulation"))]
-#[path = "no_simulation.rs"]
-mod simulation;
-mod stats;
+mod software;
 pub mod stream;
 mod table;
 mod timer;
@@ -143,20 +141,16 @@ mod xrc;
 
 pub use address::{AddressHandle, DEFAULT_QKEY};
 pub use arena::{Arena, NextBuffer};
-pub use backend::{AsyncEvent, DeviceLimits, Port};
 pub use block_on::block_on;
 pub use buffer::{
     AnyPart, Buffer, Destination, DeviceMemory, DeviceMemoryBuilder, DeviceRegion, GpuRegion, Own, Part, Registered,
     RegisteredMut, SharedOwn, SharedRegion, Source,
 };
-pub use channel::CompletionChannel;
-pub use close_reason::CloseReason;
 pub use completion::{Completion, GRH_LENGTH, Received, ReceivedInto};
-pub use completion_queue::{CompletionQueue, CompletionQueueBuilder, Next, Polled};
+pub use completion_queue::{CompletionChannel, CompletionQueue, CompletionQueueBuilder, Next, Polled};
 pub use device::{Context, Device, device, device_for, devices, devices_of};
 pub use domain::ProtectionDomain;
 pub use endpoint::Endpoint;
-pub use error::{Argument, Class, CompletionError, Error, Failed};
 #[cfg(feature = "futures")]
 pub use futures_streams::{Completions, IncomingConnections};
 pub use lookup::ToAddresses;
@@ -166,8 +160,10 @@ pub use operation::{Operation, Outcome};
 pub use own::{Mapped, OwnMemory, Plain, ReadOnlyMemory};
 pub use queue_pair::{Batch, Flush, PreparedQueuePair, QueuePair, QueuePairBuilder, connected_pair};
 pub use remote::RemoteSlice;
+pub use seam::{
+    Argument, AsyncEvent, Class, CloseReason, CompletionError, Congestion, DeviceLimits, Error, Failed, Port, Stats,
+};
 pub use shared_receive_queue::SharedReceiveQueue;
-pub use stats::{Congestion, Stats};
 pub use timer::{Elapsed, Sleep, sleep, timeout};
 pub use transports::{Connected, Datagram, Reliable, Transport, Unreliable};
 pub use window::{BoundWindow, Type1, Type2, Window, WindowType};
@@ -183,9 +179,17 @@ pub use transport::{
 };
 pub use wire::{Gid, Key, Mtu, Psn, Qkey, Qpn, Srqn};
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 
 /// Takes a lock whose holder may have panicked: what it guards is valid at every step.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Wakes a task. It runs in whichever thread made the progress, perhaps the NIC's own: a waker that panics must not
+/// take it along.
+pub(crate) fn wake(waker: Waker) {
+    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
 }

@@ -1,6 +1,7 @@
 //! Names become addresses in a thread of their own: the system's resolver waits for others, and an executor must not.
 
 use crate::lock;
+use crate::seam::environment;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs};
@@ -58,8 +59,8 @@ impl Lookup {
     }
 
     fn start(name: String, port: u16) -> Lookup {
-        if let Some(found) = crate::simulation::look_up(&name, port) {
-            return Lookup::known(found);
+        if let Some(environment) = environment::current() {
+            return Lookup::known(environment.look_up(&name, port));
         }
         let answer: Arc<Mutex<LookupAnswer>> = Arc::default();
         let asked = Arc::clone(&answer);
@@ -69,7 +70,7 @@ impl Lookup {
             answer.found = Some(found);
             let waiting = answer.waiting.take();
             drop(answer);
-            waiting.into_iter().for_each(crate::completion_queue::wake);
+            waiting.into_iter().for_each(crate::wake);
         });
         if let Err(error) = thread {
             lock(&answer).found = Some(Err(error));

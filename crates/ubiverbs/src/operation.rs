@@ -1,8 +1,8 @@
 //! The handle of posted work.
 
 use crate::buffer::{RegisteredMut, sealed::Lend};
-use crate::completion::{Completion, Received, verdict};
-use crate::error::Failed;
+use crate::completion::{Completion, Received, ReceivedInto, verdict};
+use crate::seam::Failed;
 use crate::table::{Finish, Held, How, Table, Ticket};
 use std::fmt;
 use std::future::Future;
@@ -124,7 +124,9 @@ impl<R: Outcome> Operation<R> {
         if let Finish { how: How::Completed(completion), held, value } = finish
             && let Some(queue) = self.table.queue_of(&completion)
         {
-            queue.add(Completion::new(wr_id, &completion, held, value, || self.table.ending_of(&completion)));
+            queue.add(Completion::new(wr_id, &completion, held.into_buffer(), value, || {
+                self.table.ending_of(&completion)
+            }));
         }
     }
 
@@ -159,7 +161,7 @@ impl<R: Outcome> Future for Operation<R> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Poll::Ready(Finish { how, held, value }) = self.table.poll(self.ticket, context) else {
-            crate::simulation::waits_for(|| format!("{} of {}", R::NAME, self.table.owner()));
+            crate::seam::environment::waits_for(|| format!("{} of {}", R::NAME, self.table.owner()));
             return Poll::Pending;
         };
         self.over = true;
@@ -192,6 +194,7 @@ impl<R: Outcome> fmt::Debug for Operation<R> {
 
 impl<B: Lend> Outcome for B {}
 impl Outcome for Received {}
+impl<B: Lend> Outcome for ReceivedInto<B> {}
 impl Outcome for u64 {}
 impl Outcome for () {}
 
@@ -221,6 +224,18 @@ impl sealed::Outcome for Received {
 
     fn failed(held: Held) -> Option<RegisteredMut> {
         buffer(held)
+    }
+}
+
+impl<B: Lend> sealed::Outcome for ReceivedInto<B> {
+    type Buffer = B;
+
+    fn succeeded(completion: &transport::Completion, held: Held, _: u64) -> Option<ReceivedInto<B>> {
+        Some(ReceivedInto::new(B::from_buffer(held.into_buffer()?)?, completion))
+    }
+
+    fn failed(held: Held) -> Option<B> {
+        B::from_buffer(held.into_buffer()?)
     }
 }
 

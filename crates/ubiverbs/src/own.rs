@@ -9,6 +9,7 @@ mod mapped;
 mod memmap;
 mod plain;
 
+pub(crate) use mapped::FileMap;
 pub use mapped::Mapped;
 pub use plain::Plain;
 

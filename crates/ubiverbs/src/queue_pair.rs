@@ -11,26 +11,25 @@ pub use batch::Batch;
 pub use builder::QueuePairBuilder;
 pub use extended::Flush;
 pub use prepared::PreparedQueuePair;
-pub(crate) use scatter::post_scatter;
 pub(crate) use work::Work;
 
 use crate::address::AddressHandle;
-use crate::backend;
-use crate::buffer::{Buffer, Destination, RegisteredMut, Source, sealed::Lend};
-use crate::close_reason::{CloseReason, Ending};
+use crate::buffer::{Destination, RegisteredMut, Source, sealed::Lend};
 use crate::completion::Received;
 use crate::completion_queue::CompletionQueue;
 use crate::device::{Context, ContextCore};
 use crate::domain::ProtectionDomain;
-use crate::error::{Error, Failed};
+use crate::ending::Ending;
 use crate::operation::Operation;
+use crate::posting::post_receive;
 use crate::remote::RemoteSlice;
+use crate::seam::{self, CloseReason, Error, Failed, Stats};
 use crate::shared_receive_queue::SharedReceiveQueue;
-use crate::table::{Held, How, ReceivePlace, Refused, Table, Ticket};
+use crate::table::{How, Reporter, Table, Ticket};
 use crate::transports::{Connected, Datagram, Reliable, Transport};
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
-use transport::{Attributes, Modify, PostError, ReceiveRequest, SendFlags, Sge, State};
+use transport::{Attributes, Modify, SendFlags, State};
 use wire::{Gid, Qkey, Qpn};
 
 /// A queue pair that is ready. A handle; clones are the same queue pair, which is destroyed with the last of them.
@@ -121,6 +120,12 @@ impl<T: Transport> QueuePair<T> {
     /// ```
     pub fn close_reason(&self) -> Option<CloseReason> {
         self.core().ending.reason()
+    }
+
+    /// What it has counted since it was made, and how congested the way to its peer is. A
+    /// [`Connection`](crate::cm::Connection) has this, too.
+    pub fn stats(&self) -> Stats {
+        self.core().pair().stats()
     }
 
     /// Its attributes as they are now.
@@ -394,6 +399,14 @@ impl QueuePair<Datagram> {
     }
 }
 
+impl Received {
+    /// Of a datagram: where an answer from `qp` goes. The sender's Q_Key is taken to be that of `qp`; a datagram does
+    /// not tell it.
+    pub fn reply_address(&self, qp: &QueuePair<Datagram>) -> Option<AddressHandle> {
+        qp.address(self.source_gid()?, self.source_qpn()?).ok()
+    }
+}
+
 /// Work without options, posted at once.
 impl<T: Transport> QueuePair<T> {
     fn post<B: Lend>(&self, work: Work, buffer: B) -> Result<Operation<B>, Failed<B>> {
@@ -440,7 +453,7 @@ pub fn connected_pair<T: Connected>(pd: &ProtectionDomain, cq: &CompletionQueue)
 /// afterwards.
 #[repr(C)]
 pub(crate) struct Core {
-    pair: Arc<dyn backend::QueuePair>,
+    pair: Arc<dyn seam::QueuePair>,
     send: Arc<Table>,
     receive: Arc<Table>,
     domain: transport::ProtectionDomain,
@@ -484,7 +497,7 @@ impl Core {
         &self.ending
     }
 
-    pub(crate) fn pair(&self) -> &Arc<dyn backend::QueuePair> {
+    pub(crate) fn pair(&self) -> &Arc<dyn seam::QueuePair> {
         &self.pair
     }
 
@@ -518,53 +531,4 @@ impl Drop for Core {
             (Some(_), None) => {}
         }
     }
-}
-
-/// Posts a receive to a queue of its own or to a shared one.
-#[inline]
-pub(crate) fn post_receive(
-    table: &Arc<Table>,
-    domain: transport::ProtectionDomain,
-    buffer: RegisteredMut,
-    mut post: impl FnMut(ReceiveRequest<'_>) -> Result<(), PostError>,
-) -> Result<Operation<Received>, Failed<RegisteredMut>> {
-    let buffer = Buffer::Mut(buffer);
-    let mut sge = Sge::default();
-    let back = |error: Error, held: Held| match held {
-        Held::Buffer(Buffer::Mut(buffer)) => Failed { error, buffer },
-        _ => unreachable!("a receive holds the one buffer it was given"),
-    };
-    if let Err(error) = buffer.pieces(domain, &mut |piece: Sge| sge = piece) {
-        return Err(back(error, Held::Buffer(buffer)));
-    }
-    let post = |ticket: Ticket| post(ReceiveRequest { wr_id: ticket.wr_id(), sges: &[sge] });
-    match place_receive(table, Held::Buffer(buffer), post) {
-        Ok(ticket) => Ok(Operation::new(table, ticket)),
-        Err((error, held)) => Err(back(error, held)),
-    }
-}
-
-/// Posts a receive, or waits for one that nobody waits for, or takes a message that came for such a one.
-#[inline]
-fn place_receive(
-    table: &Table,
-    held: Held,
-    mut post: impl FnMut(Ticket) -> Result<(), PostError>,
-) -> Result<Ticket, (Error, Held)> {
-    Ok(match table.insert_receive(held).map_err(|held| (Error::Destroyed, held))? {
-        ReceivePlace::Post(ticket) => match post(ticket) {
-            Ok(()) => ticket,
-            Err(error) => match table.refused(ticket, matches!(error, PostError::QueueFull { .. })) {
-                Refused::Waits | Refused::Answered(_) => ticket,
-                Refused::GiveBack(held) => return Err((error.into(), held)),
-            },
-        },
-        ReceivePlace::Wait(ticket) => ticket,
-        ReceivePlace::Answered(handle, posted) => {
-            let withdraw = |ticket| post(ticket).map_err(|error| table.withdraw_left(ticket, error));
-            let surplus = posted.and_then(withdraw).err();
-            drop(surplus);
-            handle
-        }
-    })
 }

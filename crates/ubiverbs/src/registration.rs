@@ -1,7 +1,6 @@
 //! A key and what became of it: what all registered memory has in common, wherever it lies.
 
-use crate::backend;
-use crate::error::Error;
+use crate::seam::{self, Error};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use transport::ProtectionDomain;
@@ -9,7 +8,7 @@ use wire::Key;
 
 /// A registration with the NIC. The memory's owner revokes it before the memory is freed.
 pub(crate) struct Registration {
-    context: Arc<dyn backend::Context>,
+    context: Arc<dyn seam::Context>,
     domain: ProtectionDomain,
     key: Key,
     /// The key has been taken away. Written under the lock, under which it is taken away once.
@@ -18,7 +17,7 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    pub fn new(context: &Arc<dyn backend::Context>, domain: ProtectionDomain, key: Key) -> Registration {
+    pub fn new(context: &Arc<dyn seam::Context>, domain: ProtectionDomain, key: Key) -> Registration {
         Registration {
             context: Arc::clone(context),
             domain,

@@ -1,6 +1,6 @@
 //! A peer's memory, by name.
 
-use crate::error::Error;
+use crate::seam::Error;
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;

@@ -1,13 +1,12 @@
 //! Receives that many queue pairs share.
 
-use crate::backend;
 use crate::buffer::{Destination, RegisteredMut};
 use crate::completion::{Received, ReceivedInto};
 use crate::completion_queue::CompletionQueue;
 use crate::domain::ProtectionDomain;
-use crate::error::{Argument, Error, Failed};
 use crate::operation::Operation;
-use crate::queue_pair::{post_receive, post_scatter};
+use crate::posting::{post_receive, post_scatter};
+use crate::seam::{self, Argument, Error, Failed};
 use crate::table::Table;
 use std::fmt;
 use std::sync::Arc;
@@ -43,9 +42,21 @@ pub struct SharedReceiveQueue {
 }
 
 struct Core {
-    queue: Arc<dyn backend::SharedReceiveQueue>,
+    queue: Arc<dyn seam::SharedReceiveQueue>,
     pd: ProtectionDomain,
     table: Arc<Table>,
+}
+
+impl ProtectionDomain {
+    /// A queue of up to `capacity` receives that many queue pairs share.
+    #[doc(alias = "ibv_create_srq")]
+    #[track_caller]
+    pub fn shared_receive_queue(&self, capacity: u32) -> Result<SharedReceiveQueue, Error> {
+        if capacity == 0 {
+            return Err(Argument::refuse("shared_receive_queue", capacity, "it must hold one receive at least").into());
+        }
+        SharedReceiveQueue::new(self, capacity)
+    }
 }
 
 impl SharedReceiveQueue {
@@ -144,7 +155,7 @@ impl SharedReceiveQueue {
         self.core.pd.id
     }
 
-    pub(crate) fn backend(&self) -> &Arc<dyn backend::SharedReceiveQueue> {
+    pub(crate) fn backend(&self) -> &Arc<dyn seam::SharedReceiveQueue> {
         &self.core.queue
     }
 

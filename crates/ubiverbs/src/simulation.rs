@@ -65,19 +65,21 @@ mod queue;
 mod world;
 
 pub use builder::Builder;
-pub(crate) use current::{Deadline, backend, deadline, hub, is_simulated, later, look_up, waits_for};
 pub use failure::Failure;
 /// The simulator's words: what the network did, and what a link is like.
 pub use sim::{Counters, LinkConfig, LinkKind, Red};
 
+use crate::lock;
+use crate::seam::environment::Deadline;
 use executor::{Executor, Work};
 use sim::Sim;
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::net::IpAddr;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 use transport::Time;
 use world::World;
@@ -102,7 +104,7 @@ impl Simulation {
         let log = builder.log.then(|| Arc::new(Mutex::new(String::new())));
         if let Some(log) = &log {
             let log = Arc::clone(log);
-            sim.watch(move |passing| crate::lock(&log).push_str(&line(passing)));
+            sim.watch(move |passing| lock(&log).push_str(&line(passing)));
         }
         if let Some(path) = &builder.capture {
             let captured = hca::create_private(path).map_err(|error| error.to_string());
@@ -188,7 +190,8 @@ impl Simulation {
     pub fn kill_at(&mut self, party: &str, at: Duration) {
         let party = party.to_owned();
         self.script(move |faults| async move {
-            crate::sleep(at).await;
+            let mut moment = current::moment(&faults.executor, at);
+            poll_fn(|context| if moment.has_come(context.waker()) { Poll::Ready(()) } else { Poll::Pending }).await;
             faults.kill(&party);
         });
     }
@@ -227,7 +230,7 @@ impl Simulation {
         let at = self.executor.world.now();
         let report = self.executor.world.with(|inner| {
             let counters = inner.sim().counters().clone();
-            let log = inner.log.as_ref().map(|log| std::mem::take(&mut *crate::lock(log)));
+            let log = inner.log.as_ref().map(|log| std::mem::take(&mut *lock(log)));
             let _ = inner.sim().finish_capture();
             Report { elapsed: Duration::from_nanos(at.as_nanos()), counters, log: log.unwrap_or_default() }
         });
@@ -402,15 +405,5 @@ pub fn spawn(work: impl Future<Output = ()> + 'static) {
             work.await;
             Ok(())
         }),
-    );
-}
-
-/// What a call that blocks says in a simulation.
-pub(crate) fn must_not_block() {
-    assert!(
-        !is_simulated(),
-        "a party of a simulation must not block: the clock stands still until all parties wait for something, so a call \
-         that blocks would never end. Await the operation instead of `wait`, `wait_for` or `block_on`; for a limit, \
-         `ubiverbs::timeout`"
     );
 }

@@ -8,10 +8,10 @@ mod handle;
 
 use crate::allocation::Allocation;
 use crate::buffer::Buffer;
-use crate::close_reason::Ending;
-use crate::completion_queue::{Core, wake};
-use crate::error::Error;
-use crate::lock;
+use crate::completion;
+use crate::ending::Ending;
+use crate::seam::Error;
+use crate::{lock, wake};
 use dropped_receives::Message;
 pub(crate) use dropped_receives::{ReceivePlace, Refused};
 use std::any::{Any, TypeId};
@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::Waker;
 use transport::{Completion, PostError};
+use wire::Qpn;
 
 /// What a work request holds on to.
 #[derive(Debug)]
@@ -143,13 +144,33 @@ impl After {
     }
 }
 
+/// A completion queue, as the tables know it whose work it reports.
+pub(crate) trait Reporter: Debug + Send + Sync {
+    /// Sorts what has completed: to handles, to the ready queue, or away. Wakes the tasks and threads that wait. No
+    /// lock is held while it wakes or frees.
+    fn dispatch(&self);
+
+    /// From now on completions are sorted as they come. For what came before, [`dispatch`](Reporter::dispatch)
+    /// afterwards. A program that only polls does not pay for it.
+    fn make_asynchronous(self: Arc<Self>);
+
+    /// Adds a completion that was taken from a table before it was left to the queue.
+    fn add(&self, completion: completion::Completion);
+
+    /// How a queue pair that reports there ended.
+    fn ending_of(&self, qpn: Qpn) -> Option<Arc<Ending>>;
+
+    /// Whether a queue pair reports there.
+    fn has_member(&self, qpn: Qpn) -> bool;
+}
+
 /// What every work request needs of it comes first, here and in the parts.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Table {
     inner: Mutex<Inner>,
     /// The completion queues that may report its work: one, or for a shared receive queue those of its queue pairs.
-    queues: Mutex<Vec<Weak<Core>>>,
+    queues: Mutex<Vec<Weak<dyn Reporter>>>,
     /// A handle has been awaited: completion queues must not wait to be polled.
     asynchronous: AtomicBool,
     /// Where answers to atomic operations land.
@@ -293,15 +314,15 @@ impl Table {
     }
 
     /// Its work may be reported by this completion queue.
-    pub fn reported_by(&self, queue: &Arc<Core>) {
+    pub fn reported_by(&self, queue: &Arc<impl Reporter + 'static>) {
         let mut queues = lock(&self.queues);
         queues.retain(|known| known.strong_count() > 0);
-        if !queues.iter().any(|known| known.as_ptr() == Arc::as_ptr(queue)) {
-            queues.push(Arc::downgrade(queue));
+        if !queues.iter().any(|known| std::ptr::addr_eq(known.as_ptr(), Arc::as_ptr(queue))) {
+            queues.push(Arc::downgrade(queue) as Weak<dyn Reporter>);
         }
         drop(queues);
         if self.asynchronous.load(Ordering::SeqCst) {
-            queue.make_asynchronous();
+            Arc::clone(queue).make_asynchronous();
         }
     }
 
@@ -407,7 +428,7 @@ impl Table {
     }
 
     /// The completion queue that reported this.
-    pub fn queue_of(&self, completion: &Completion) -> Option<Arc<Core>> {
+    pub fn queue_of(&self, completion: &Completion) -> Option<Arc<dyn Reporter>> {
         let queues = lock(&self.queues);
         let known = || queues.iter().filter_map(Weak::upgrade);
         // Of a queue pair that is gone by now, any.

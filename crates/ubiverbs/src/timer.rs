@@ -1,8 +1,7 @@
 //! Deadlines without a runtime: one thread for all of them, which lives while there are any and a little longer.
 
-use crate::completion_queue::wake;
-use crate::lock;
-use crate::simulation;
+use crate::seam::environment;
+use crate::{lock, wake};
 use latch::PerProcess;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -94,19 +93,19 @@ struct Deadline {
     at: Option<Instant>,
     /// Where it is in the book.
     key: Option<(Instant, u64)>,
-    /// In a simulation: on its clock.
-    simulated: Option<simulation::Deadline>,
+    /// On the clock of the environment, if there is one.
+    elsewhere: Option<Box<dyn environment::Deadline>>,
 }
 
 impl Deadline {
     fn new(limit: Duration) -> Deadline {
-        let simulated = simulation::deadline(limit);
-        let at = if simulated.is_some() { None } else { Instant::now().checked_add(limit) };
-        Deadline { at, key: None, simulated }
+        let elsewhere = environment::current().map(|environment| environment.deadline(limit));
+        let at = if elsewhere.is_some() { None } else { Instant::now().checked_add(limit) };
+        Deadline { at, key: None, elsewhere }
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if let Some(deadline) = &mut self.simulated {
+        if let Some(deadline) = &mut self.elsewhere {
             return if deadline.has_come(context.waker()) { Poll::Ready(()) } else { Poll::Pending };
         }
         let Some(at) = self.at else { return Poll::Pending };

@@ -1,12 +1,11 @@
 //! Memory windows: keys that open a part of a shared region, with fewer rights, and are cheap to give and to take away.
 
-use crate::backend;
 use crate::buffer::SharedRegion;
 use crate::domain::{ProtectionDomain, grantable};
-use crate::error::{Error, Failed};
 use crate::operation::{Operation, Outcome, sealed};
 use crate::queue_pair::{Batch, Core, QueuePair, Work};
 use crate::remote::RemoteSlice;
+use crate::seam::{self, Error, Failed};
 use crate::table::Held;
 use crate::transports::Connected;
 use std::any::Any;
@@ -78,7 +77,7 @@ impl WindowType for Type2 {}
 /// ```
 #[doc(alias = "ibv_mw")]
 pub struct Window<W: WindowType> {
-    context: Arc<dyn backend::Context>,
+    context: Arc<dyn seam::Context>,
     domain: transport::ProtectionDomain,
     /// The present one; all that it ever has differ in the lowest byte only.
     key: Key,

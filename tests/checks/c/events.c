@@ -368,6 +368,28 @@ static struct rdma_conn_param usual_parameters(void)
 	return parameters;
 }
 
+/* An id without a channel connects to where nobody listens: the call waits for the event, and fails. What was posted is flushed. */
+static void call_is_refused(void)
+{
+	struct rdma_conn_param parameters = usual_parameters();
+	struct ibv_qp_init_attr init = usual_qp(NULL, IBV_QPT_RC);
+	struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(7)};
+	struct ibv_recv_wr receive = {.wr_id = 3}, *bad;
+	struct rdma_cm_id *id;
+	struct ibv_wc wc;
+
+	to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	NEED(!rdma_create_id(NULL, &id, NULL, RDMA_PS_TCP));
+	NEED(!rdma_resolve_addr(id, NULL, (struct sockaddr *)&to, 2000) && !rdma_resolve_route(id, 2000));
+	NEED(!rdma_create_qp(id, NULL, &init) && !ibv_post_recv(id->qp, &receive, &bad));
+	NEED(rdma_connect(id, &parameters) && errno == ECONNREFUSED);
+	while (!ibv_poll_cq(id->recv_cq, 1, &wc))
+		;
+	NEED(wc.status == IBV_WC_WR_FLUSH_ERR);
+	rdma_destroy_qp(id);
+	NEED(!rdma_destroy_id(id));
+}
+
 static void nobody_listens(void)
 {
 	struct rdma_event_channel *channel = rdma_create_event_channel();
@@ -378,6 +400,7 @@ static void nobody_listens(void)
 	expect(channel, RDMA_CM_EVENT_REJECTED);
 	close_id(id);
 	rdma_destroy_event_channel(channel);
+	call_is_refused();
 }
 
 /* A server and a client in one process, whose request is accepted or rejected. `ends` has the client disconnect. */

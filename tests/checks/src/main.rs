@@ -66,7 +66,7 @@ fn run(libraries: &Path, words: &[String]) -> Result<bool, String> {
     }
     let mut families: BTreeSet<&str> = wanted.iter().map(|rule| rule.family().name()).collect();
     if !running.is_empty() {
-        families.insert("work");
+        families.extend(["events", "work"]);
     }
     let programs = Programs::compile(libraries, &families)?;
     let cases = programs.cases()?;
@@ -139,9 +139,12 @@ fn strange(cases: &[Job]) -> Vec<String> {
 
 /// Whether a program was told what it should be told.
 fn judge(rule: Number, kind: Kind, ended: Result<Ended, String>) -> Result<(), String> {
-    let Ended { succeeded, how, said, findings } = ended?;
+    let Ended { succeeded, how, said, findings, told_twice } = ended?;
     if !succeeded {
         return Err(format!("the program {how}\n{said}"));
+    }
+    if let Some(twice) = told_twice {
+        return Err(format!("the program was told of one mistake twice: {twice}\n{said}"));
     }
     let is_told = findings.contains(&rule);
     match (kind, is_told) {

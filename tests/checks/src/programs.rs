@@ -32,7 +32,10 @@ pub struct Ended {
     pub how: String,
     /// What it wrote.
     pub said: String,
+    /// The rules that were told of, also those that another one names.
     pub findings: BTreeSet<Number>,
+    /// A rule that told of a mistake which another one had told of for it.
+    pub told_twice: Option<Number>,
 }
 
 /// The programs of all families that were asked for.
@@ -130,12 +133,16 @@ impl Programs {
         let output = command.stdin(Stdio::null()).output().map_err(|e| format!("timeout: {e}"))?;
         let lines = fs::read_to_string(&spool).unwrap_or_default();
         let _ = fs::remove_file(&spool);
-        let mut findings = BTreeSet::new();
+        let (mut findings, mut named) = (BTreeSet::new(), BTreeSet::new());
         for line in lines.lines() {
             let line: serde_json::Value =
                 serde_json::from_str(line).map_err(|e| format!("a finding is no JSON: {e}: {line}"))?;
-            findings.extend(line["rule"].as_str().and_then(|rule| rule.parse::<Number>().ok()));
+            let number = |rule: &serde_json::Value| rule.as_str()?.parse::<Number>().ok();
+            findings.extend(number(&line["rule"]));
+            named.extend(line["also"].as_array().into_iter().flatten().filter_map(number));
         }
+        let told_twice = named.intersection(&findings).next().copied();
+        findings.append(&mut named);
         if lines.is_empty() {
             return Err(format!("nobody checked the program\n{}", String::from_utf8_lossy(&output.stderr)));
         }
@@ -145,7 +152,7 @@ impl Programs {
             Some(124 | 137) => format!("took more than {TIME_LIMIT_SECONDS} s"),
             _ => format!("ended with {}", output.status),
         };
-        Ok(Ended { succeeded: output.status.success(), how, said, findings })
+        Ok(Ended { succeeded: output.status.success(), how, said, findings, told_twice })
     }
 
     /// A program on our library, without what the environment says otherwise.

@@ -14,6 +14,7 @@ pub type Test = (&'static str, fn(&Stage<'_>) -> Result<(), String>);
 pub const TESTS: &[Test] = &[
     ("run: one line if work failed, and nothing otherwise", one_line),
     ("run: --why explains once, and sums up", why),
+    ("run: --why explains a refused call by the event that it waited for", refused_call),
     ("run: --why=json is lines of JSON", json_lines),
     ("run: --check-exit is 99 for an error and the program's own code otherwise", exit_codes),
     ("run: rules are switched by words and by a file", rules),
@@ -105,6 +106,18 @@ fn why(stage: &Stage<'_>) -> Result<(), String> {
     expect(errors(&silent).is_empty(), &silent)?;
     let checked = stage.work(&["--check", "--check-rules=-all,+UV-0201"], "keep")?;
     expect(errors(&checked).contains("against 1 rule: nothing was found"), &checked)
+}
+
+/// The program connects where nobody listens, twice: with an event channel, and with a call that waits.
+fn refused_call(stage: &Stage<'_>) -> Result<(), String> {
+    let program = stage.programs.path("events").display().to_string();
+    let told = output(&mut stage.run(&["--why"], &[&program, "UV-0941", "break"]))?;
+    let text = errors(&told);
+    let findings = text.lines().filter(|line| line.contains("nobody listens at 127.0.0.1, port 7 (RDMA_PS_TCP)"));
+    expect(told.status.success() && findings.count() == 2 && !text.contains("UV-08"), &told)?;
+    let flushed =
+        text.split("failed with WR_FLUSH_ERR").nth(1).ok_or_else(|| format!("nothing was flushed\n{text}"))?;
+    expect(flushed.contains("the connection was never made") && flushed.contains("UV-0941"), &told)
 }
 
 fn json_lines(stage: &Stage<'_>) -> Result<(), String> {

@@ -1,10 +1,11 @@
 //! Socket addresses, as C has them and as Rust does.
 
 use crate::errno::Errno;
-use libc::{sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage};
-use std::mem::zeroed;
+use libc::{sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
+use std::mem::{offset_of, zeroed};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
 use wire::Gid;
+use wire::cm::{PortSpace, ServiceId};
 
 /// The family of an address; `None` if it is null.
 ///
@@ -42,15 +43,81 @@ pub(crate) unsafe fn from_c(address: *const sockaddr) -> Result<SocketAddr, Errn
 }
 
 /// The family of addresses that are GIDs.
-const AF_IB: i32 = 27;
+pub(super) const AF_IB: i32 = 27;
 
-/// An address whose family is that: `sockaddr_ib`, up to the GID.
+/// An address whose family is that: `sockaddr_ib`.
 #[repr(C)]
+#[derive(Clone, Copy)]
 struct GidAddress {
     family: sa_family_t,
     pkey: u16,
     flow_information: u32,
     gid: [u8; 16],
+    /// The service id, which for an IP service is its namespace of ports and the port, and which bits of it count. Most
+    /// significant byte first.
+    service: u64,
+    service_mask: u64,
+    scope: u64,
+}
+
+/// The length of such an address.
+pub(super) const GID_ADDRESS_LENGTH: socklen_t = size_of::<GidAddress>() as socklen_t;
+
+impl GidAddress {
+    /// Its port, as far as it has one.
+    fn port(&self) -> u16 {
+        (u64::from_be(self.service) & u64::from_be(self.service_mask)) as u16
+    }
+
+    /// Whether its service may be one of that namespace.
+    fn is_of(&self, space: PortSpace) -> bool {
+        let mask = u64::from_be(self.service_mask) & !u64::from(u16::MAX);
+        (u64::from_be(self.service) ^ ServiceId::ip(space, 0).value()) & mask == 0
+    }
+}
+
+/// An address of an id: whether it is a GID, and the address in any case.
+///
+/// # Safety
+/// As for [`from_c`].
+pub(super) unsafe fn of_id_from_c(address: *const sockaddr, space: PortSpace) -> Result<(bool, SocketAddr), Errno> {
+    // SAFETY: null, or an address.
+    match unsafe { c_family(address) } {
+        Some(AF_IB) => {
+            // SAFETY: as long as this family's are.
+            let address = unsafe { address.cast::<GidAddress>().read_unaligned() };
+            if !address.is_of(space) {
+                return Err(Errno::invalid("sib_sid is not of the id's port space"));
+            }
+            let scope = u32::try_from(address.scope).unwrap_or(0);
+            let ip = Gid::new(address.gid).to_ip();
+            Ok((true, hca::cm::with_scope(ip, address.port(), scope)))
+        }
+        // SAFETY: as this function demands.
+        _ => Ok((false, unsafe { from_c(address) }?)),
+    }
+}
+
+/// The address of an id that has GIDs for addresses, as C has it.
+pub(super) fn gid_to_c(address: SocketAddr, space: PortSpace) -> sockaddr_storage {
+    // SAFETY: all zeros are an address of no family.
+    let mut storage: sockaddr_storage = unsafe { zeroed() };
+    let scope = match address {
+        SocketAddr::V6(address) => address.scope_id(),
+        SocketAddr::V4(_) => 0,
+    };
+    let c = GidAddress {
+        family: AF_IB as sa_family_t,
+        pkey: wire::Pkey::DEFAULT.value().to_be(),
+        flow_information: 0,
+        gid: Gid::from_ip(address.ip()).octets(),
+        service: ServiceId::ip(space, address.port()).value().to_be(),
+        service_mask: u64::MAX,
+        scope: scope.into(),
+    };
+    // SAFETY: the storage has room for every kind of address, and is aligned for all.
+    unsafe { (&raw mut storage).cast::<GidAddress>().write(c) };
+    storage
 }
 
 /// The address of a group, which may also be its GID.
@@ -61,9 +128,9 @@ pub(crate) unsafe fn group_from_c(address: *const sockaddr) -> Result<SocketAddr
     // SAFETY: null, or an address.
     match unsafe { c_family(address) } {
         Some(AF_IB) => {
-            // SAFETY: as long as this family's are.
-            let address = unsafe { address.cast::<GidAddress>().read_unaligned() };
-            Ok(SocketAddr::new(Gid::new(address.gid).to_ip(), 0))
+            // SAFETY: as long as this family's are, and no more is read than the GID: programs have groups in less room.
+            let gid = unsafe { address.byte_add(offset_of!(GidAddress, gid)).cast::<[u8; 16]>().read_unaligned() };
+            Ok(SocketAddr::new(Gid::new(gid).to_ip(), 0))
         }
         // SAFETY: as this function demands.
         _ => unsafe { from_c(address) },
@@ -98,8 +165,13 @@ pub(crate) fn to_c(address: SocketAddr) -> sockaddr_storage {
 
 /// The port of an address, most significant byte first; 0 where it has none.
 pub(crate) fn port(address: &sockaddr_storage) -> u16 {
-    // SAFETY: the storage is as long as the addresses of every family.
-    unsafe { from_c(std::ptr::from_ref(address).cast()) }.map_or(0, |address| address.port().to_be())
+    let place = std::ptr::from_ref(address);
+    if i32::from(address.ss_family) == AF_IB {
+        // SAFETY: the storage is as long as the addresses of every family.
+        return unsafe { place.cast::<GidAddress>().read() }.port().to_be();
+    }
+    // SAFETY: as above.
+    unsafe { from_c(place.cast()) }.map_or(0, |address| address.port().to_be())
 }
 
 /// Whether two addresses are the same group: a group has no port.
@@ -126,13 +198,27 @@ mod tests {
     #[test]
     fn a_group_may_be_a_gid() {
         let text = "ff0e::77";
-        let mut gid = GidAddress { family: AF_IB as sa_family_t, pkey: 0, flow_information: 0, gid: [0; 16] };
-        gid.gid = text.parse::<Ipv6Addr>().unwrap().octets();
+        let gid = gid_to_c(format!("[{text}]:0").parse().unwrap(), PortSpace::Udp);
         let place = (&raw const gid).cast::<sockaddr>();
         // SAFETY: a whole address.
         unsafe {
             assert_eq!(group_from_c(place), Ok(format!("[{text}]:0").parse().unwrap()));
             assert!(from_c(place).is_err());
+        }
+    }
+
+    #[test]
+    fn gids_of_ids_have_their_port_in_the_service_id() {
+        for text in ["[::ffff:10.1.2.3]:7174", "[fe80::1%7]:65535", "[::]:0"] {
+            let address: SocketAddr = text.parse().unwrap();
+            let c = gid_to_c(address, PortSpace::Tcp);
+            assert_eq!(port(&c), address.port().to_be());
+            let place = (&raw const c).cast();
+            // SAFETY: a whole address.
+            let (back, other) = unsafe { (of_id_from_c(place, PortSpace::Tcp), of_id_from_c(place, PortSpace::Udp)) };
+            let (by_gid, back) = back.unwrap();
+            assert!(by_gid && back.port() == address.port() && other.is_err());
+            assert_eq!(Gid::from_ip(back.ip()), Gid::from_ip(address.ip()));
         }
     }
 

@@ -1,11 +1,13 @@
 //! `rdma_getaddrinfo`: names and services into addresses, the C library's way, with what the connection manager wants
 //! to know beside them. No service here resolves routes ahead of time, so `RAI_NOROUTE` is always so.
 
+use super::address::{self, AF_IB};
+use super::id::port_space;
 use crate::boundary::{number, unreported};
 use crate::errno::Errno;
 use abi::{In, Out, rdma_addrinfo};
 use libc::{addrinfo, sockaddr, socklen_t};
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::mem::zeroed;
 use std::ptr::{null, null_mut};
 
@@ -21,6 +23,10 @@ pub(super) fn hints_for_c(hints: &rdma_addrinfo) -> Result<addrinfo, c_int> {
         c.ai_flags |= libc::AI_NUMERICHOST;
     }
     c.ai_family = hints.ai_family;
+    if hints.ai_family == AF_IB {
+        // GIDs are written as addresses of IPv6 are, those of IPv4 among them.
+        (c.ai_family, c.ai_flags) = (libc::AF_INET6, c.ai_flags | libc::AI_V4MAPPED);
+    }
     c.ai_socktype = match hints.ai_qp_type as u32 {
         0 => 0,
         abi::IBV_QPT_RC | abi::IBV_QPT_UC | abi::IBV_QPT_XRC_SEND | abi::IBV_QPT_XRC_RECV => libc::SOCK_STREAM,
@@ -85,9 +91,21 @@ fn convert(out: &mut rdma_addrinfo, hints: Option<&rdma_addrinfo>, found: &addri
     out.ai_family = found.ai_family;
     out.ai_qp_type = asked(|hints| hints.ai_qp_type).unwrap_or(qp_type as c_int);
     out.ai_port_space = asked(|hints| hints.ai_port_space).unwrap_or(space as c_int);
-    // SAFETY: the C library answers null or an address of that length, and null or a C string.
-    let (address, name) =
-        unsafe { (copied_address(found.ai_addr, found.ai_addrlen)?, copied_name(found.ai_canonname)) };
+    let gid = match hints.is_some_and(|hints| hints.ai_family == AF_IB) {
+        true => {
+            out.ai_family = AF_IB;
+            // SAFETY: the C library answers null or an address.
+            let found = unsafe { address::from_c(found.ai_addr) }?;
+            Some(address::gid_to_c(found, port_space(out.ai_port_space as c_uint)?))
+        }
+        false => None,
+    };
+    let (place, length) = match &gid {
+        Some(gid) => (std::ptr::from_ref(gid).cast(), address::GID_ADDRESS_LENGTH),
+        None => (found.ai_addr.cast_const(), found.ai_addrlen),
+    };
+    // SAFETY: null or an address of that length, and null or a C string.
+    let (address, name) = unsafe { (copied_address(place, length)?, copied_name(found.ai_canonname)) };
     if hints.is_some_and(|hints| hints.ai_flags as u32 & abi::RAI_PASSIVE != 0) {
         out.ai_flags = abi::RAI_PASSIVE as c_int;
         (out.ai_src_addr, out.ai_src_len) = address;
@@ -130,7 +148,7 @@ unsafe fn fill(
         // SAFETY: null, or what the C library answered.
         let converted = match unsafe { list.as_ref() } {
             Some(first) => convert(out, hints, first),
-            None => Err(Errno(libc::ENODATA)),
+            None => Err(Errno::of(libc::ENODATA)),
         };
         // SAFETY: what the C library answered, and what was copied from it is not part of it.
         unsafe { libc::freeaddrinfo(list) };
@@ -185,7 +203,7 @@ pub(super) unsafe fn look_up(
     }
     let nic = hca::Nic::of_process().map_err(|error| Err(error.into()))?;
     if nic.shown_devices().is_empty() {
-        return Err(Err(Errno(libc::ENODEV)));
+        return Err(Err(Errno::of(libc::ENODEV)));
     }
     // SAFETY: takes sizes and answers null or as many bytes, all zero.
     let out = unsafe { libc::calloc(1, size_of::<rdma_addrinfo>()) }.cast::<rdma_addrinfo>();

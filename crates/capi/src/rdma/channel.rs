@@ -34,7 +34,7 @@ impl Channel {
         let channels = CHANNELS.lock();
         match channels.existing.get(&channel.addr()) {
             Some(channel) => Ok(Arc::clone(channel)),
-            None if channels.any => Err(Errno(libc::EBADF)),
+            None if channels.any => Err(Errno::of(libc::EBADF)),
             // Then it can only be a parent's.
             None => Err(Errno::inherited()),
         }
@@ -68,7 +68,7 @@ pub extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
     object("rdma_create_event_channel", || {
         let nic = hca::Nic::of_process().inspect_err(|error| log::print(with_sources(error)))?;
         if nic.shown_devices().is_empty() {
-            return Err(Errno(libc::ENODEV));
+            return Err(Errno::of(libc::ENODEV));
         }
         let made = Channel::make()?;
         told::channel("rdma_create_event_channel", &*Channel::of(made)?);

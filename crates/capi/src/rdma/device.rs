@@ -56,7 +56,7 @@ impl CmDevice {
         let mut attributes = ibv_device_attr::zeroed();
         // SAFETY: null, or a context that was just opened.
         if ibv_query_device(unsafe { Handle::new(context) }, (&mut attributes).into()) != 0 {
-            return Err(Errno(libc::ENODEV));
+            return Err(Errno::of(libc::ENODEV));
         }
         let limit = |value: c_int| u8::try_from(value).unwrap_or(u8::MAX);
         let entry: &'static CmDevice = Box::leak(Box::new(CmDevice {
@@ -131,7 +131,7 @@ pub extern "C" fn rdma_get_devices(mut count: Out<'_, c_int>) -> *mut *mut ibv_c
         count.write(0);
         let devices = hca::Nic::of_process()?.shown_devices();
         if devices.is_empty() {
-            return Err(Errno(libc::ENODEV));
+            return Err(Errno::of(libc::ENODEV));
         }
         let opened: Result<Vec<_>, Errno> =
             devices.iter().map(|device| Ok(CmDevice::of(device)?.context().as_ptr())).collect();

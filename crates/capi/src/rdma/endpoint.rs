@@ -1,6 +1,5 @@
 //! Endpoints: an id, its addresses and its queue pair in one call, all of whose calls wait.
 
-use super::address;
 use super::bind::{rdma_resolve_addr, rdma_resolve_route};
 use super::delivered_event::{acknowledge, outcome, subject};
 use super::event;
@@ -58,7 +57,7 @@ fn prepare(
     let called = |answer: c_int| if answer == 0 { Ok(()) } else { Err(last_error()) };
     if found.ai_flags as u32 & abi::RAI_PASSIVE != 0 {
         // SAFETY: `rdma_getaddrinfo` answers null or an address.
-        it.id.bind(unsafe { address::from_c(found.ai_src_addr) }?)?;
+        unsafe { it.bind(found.ai_src_addr) }?;
         it.refresh()?;
         if let Some(attributes) = attributes {
             attributes.qp_type = found.ai_qp_type as c_uint;
@@ -106,7 +105,7 @@ pub extern "C" fn rdma_get_request(listen: Handle<'_, rdma_cm_id>, mut id: Out<'
         let asked = unsafe { Owned::new(subject(&event)?) };
         let ready = || -> Result<(), Errno> {
             if status != 0 {
-                return Err(Errno(status.saturating_abs()));
+                return Err(Errno::of(status.saturating_abs()));
             }
             if kind != abi::RDMA_CM_EVENT_CONNECT_REQUEST {
                 return Err(Errno::INVALID);

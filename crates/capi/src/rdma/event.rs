@@ -7,7 +7,7 @@ use super::id::ConnectionId;
 use super::lifecycle::rdma_destroy_id;
 use super::told::Brought;
 use crate::address_handle::vector_to_c;
-use crate::boundary::{number, value};
+use crate::boundary::{number, tell, value};
 use crate::cancellation::{Turn, Waits, call_that_waits};
 use crate::errno::Errno;
 use crate::object::{Object, field, set_field};
@@ -19,10 +19,17 @@ use abi::{
 use hca::Sleep;
 use hca::cm::{Body, Event, EventChannel, EventKind, Id};
 use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::fmt;
 use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::ptr::{null, null_mut};
 use std::sync::Arc;
 use std::time::Duration;
+use trace::{Call, Text};
+use wire::cm::RejectReason;
+
+/// What the library calls for the program when an event is taken.
+const INNER_CALLS: [&str; 2] = ["ibv_modify_qp", "ibv_attach_mcast"];
 
 /// The next event of a channel. Waits for it, unless the descriptor does not block.
 pub(super) fn next(channel: &EventChannel) -> Result<Owned<'static, rdma_cm_event>, Errno> {
@@ -67,6 +74,10 @@ fn hand_over(happened: Event) -> Option<Box<DeliveredEvent>> {
     match event.apply(owner, subject, kind, ece) {
         true => {
             event.tell(&brought);
+            // Now that it is known why. The queue pair may be gone already, or in error.
+            if kind == EventKind::Rejected {
+                let _ = owner.queue_pair_to_error();
+            }
             Some(event)
         }
         false => {
@@ -168,11 +179,7 @@ impl DeliveredEvent {
                 }
             }
             EventKind::Rejected | EventKind::Disconnected if owner.state().connect_error => return false,
-            EventKind::Rejected => {
-                owner.state().remote_ece = ece;
-                // The queue pair may be gone already, or in error.
-                let _ = owner.queue_pair_to_error();
-            }
+            EventKind::Rejected => owner.state().remote_ece = ece,
             EventKind::MulticastJoin | EventKind::MulticastError => {
                 // A group that was left meanwhile is no news.
                 let Some(group) = self.group.clone() else { return false };
@@ -191,9 +198,19 @@ impl DeliveredEvent {
         true
     }
 
+    /// Makes an event of an error that the library met while it did its part. The program gets no more than the errno;
+    /// the trace gets the reason.
     fn turn_into_error(&mut self, event: c_uint, error: Errno) {
         self.base.event = event;
-        self.base.status = -error.0;
+        self.base.status = -error.code();
+        if let Some(reason) = error.reason() {
+            let (function, reason) = INNER_CALLS
+                .iter()
+                .find_map(|call| reason.strip_prefix(call)?.strip_prefix(": ").map(|rest| (*call, rest)))
+                .unwrap_or(("rdma_get_cm_event", &reason));
+            let errno = error.code();
+            tell(self.id_qpn(), || Call::Refused { function, errno, reason: Text::of(reason) });
+        }
     }
 
     /// An id for a peer that asks a listener. It reports where the listener does, or, if that waits for its own events,
@@ -244,10 +261,36 @@ impl ConnectionId {
         let event = next(&channel)?;
         let (kind, status) = outcome(&event)?;
         set_field!(self.base, event, event.into_ptr());
-        match status {
-            0 => Ok(0),
-            _ if kind == abi::RDMA_CM_EVENT_REJECTED => Err(Errno(libc::ECONNREFUSED)),
-            status => Err(Errno(status.saturating_abs())),
+        let code = match status {
+            0 => return Ok(0),
+            _ if kind == abi::RDMA_CM_EVENT_REJECTED => libc::ECONNREFUSED,
+            status => status.saturating_abs(),
+        };
+        Err(Errno::of(code).because(Outcome { kind, status, peer: self.id.destination() }))
+    }
+}
+
+/// What an event said that a call has waited for, for a person.
+struct Outcome {
+    kind: c_uint,
+    status: c_int,
+    peer: Option<SocketAddr>,
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let &Outcome { kind, status, peer } = self;
+        write!(f, "{} (status {status})", name(kind))?;
+        let peer = peer.map_or_else(|| "the peer".to_owned(), |peer| peer.to_string());
+        let reject = u16::try_from(status).map(RejectReason::from_code);
+        match (kind, reject) {
+            (abi::RDMA_CM_EVENT_REJECTED, Ok(RejectReason::InvalidServiceId)) => {
+                write!(f, ": nobody listens at {peer}")
+            }
+            (abi::RDMA_CM_EVENT_REJECTED, Ok(reason)) => write!(f, ": {peer} says: {reason}"),
+            (abi::RDMA_CM_EVENT_UNREACHABLE, Err(_)) => write!(f, ": {peer} did not answer"),
+            (abi::RDMA_CM_EVENT_DISCONNECTED, Err(_)) => write!(f, ": {peer} did not answer the disconnect request"),
+            _ => Ok(()),
         }
     }
 }
@@ -282,11 +325,11 @@ impl Waits for NextEvent<'_> {
         }
         if self.held.is_null() {
             self.held = match Channel::of(self.channel) {
-                Err(Errno(libc::EBADF)) => {
+                Err(error) if error.code() == libc::EBADF => {
                     // A program that ends may have forgotten a thread that asks, and should not end by what that thread
                     // then does.
                     std::thread::sleep(CLOSED_CHANNEL_DELAY);
-                    return Err(Errno(libc::EBADF));
+                    return Err(error);
                 }
                 channel => Arc::into_raw(channel?),
             };
@@ -300,7 +343,7 @@ impl Waits for NextEvent<'_> {
             }
         }
         if channel.is_nonblocking()? {
-            return Err(Errno(libc::EAGAIN));
+            return Err(Errno::of(libc::EAGAIN));
         }
         *sleep = Sleep::on([channel.raw_fd()], None);
         Ok(Turn::Sleep)

@@ -1,6 +1,7 @@
 //! A multicast group of an id.
 
 use crate::acknowledgements::Acknowledgements;
+use crate::boundary::inner_failure;
 use crate::errno::Errno;
 use crate::multicast::{ibv_attach_mcast, ibv_detach_mcast};
 use crate::registry::{Pointer, lock};
@@ -38,7 +39,7 @@ impl Group {
                 *lock(&self.attached) = Some(gid);
                 Ok(())
             }
-            code => Err(Errno(code)),
+            code => Err(inner_failure(code)),
         }
     }
 

@@ -21,8 +21,10 @@ use abi::{
 };
 use hca::Nic;
 use hca::cm::{EventChannel, Id, PathFacts};
+use libc::sockaddr_storage;
 use std::ffi::{c_uint, c_void};
 use std::fmt;
+use std::net::SocketAddr;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -171,7 +173,7 @@ impl ConnectionId {
         let (port_space, kind) = (port_space(space)?, kind(qp_type)?);
         let nic = Nic::of_process()?;
         if nic.shown_devices().is_empty() {
-            return Err(Errno(libc::ENODEV));
+            return Err(Errno::of(libc::ENODEV));
         }
         let sync_channel = if channel.is_null() { Channel::make()? } else { null_mut() };
         let channel = if channel.is_null() { sync_channel } else { channel };
@@ -210,10 +212,10 @@ impl ConnectionId {
     /// Ties the id to its device, and tells C the addresses, as far as the NIC knows them.
     pub(super) fn refresh(&self) -> Result<(), Errno> {
         if let Some(source) = self.id.source() {
-            set_field!(self.base, route.addr.src_addr, address::to_c(source));
+            set_field!(self.base, route.addr.src_addr, self.address_to_c(source));
         }
         if let Some(destination) = self.id.destination() {
-            set_field!(self.base, route.addr.dst_addr, address::to_c(destination));
+            set_field!(self.base, route.addr.dst_addr, self.address_to_c(destination));
         }
         let Some(device) = self.id.device() else { return Ok(()) };
         let mut state = self.state();
@@ -234,6 +236,14 @@ impl ConnectionId {
             set_field!(self.base, route.addr.addr, address);
         }
         Ok(())
+    }
+
+    /// An address as C has it, of the family that the program has named.
+    pub(super) fn address_to_c(&self, address: SocketAddr) -> sockaddr_storage {
+        match self.id.is_by_gid() {
+            true => address::gid_to_c(address, self.id.space()),
+            false => address::to_c(address),
+        }
     }
 
     /// Tells C the way to the peer.
@@ -285,7 +295,7 @@ fn record(path: &PathFacts) -> ibv_sa_path_rec {
     }
 }
 
-fn port_space(space: c_uint) -> Result<PortSpace, Errno> {
+pub(super) fn port_space(space: c_uint) -> Result<PortSpace, Errno> {
     match space {
         abi::RDMA_PS_TCP => Ok(PortSpace::Tcp),
         abi::RDMA_PS_UDP => Ok(PortSpace::Udp),

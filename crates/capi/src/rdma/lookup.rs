@@ -101,12 +101,12 @@ impl Question {
 /// An error of the C library's lookups as an errno, which is what events have.
 fn errno_of(code: c_int) -> Errno {
     match code {
-        libc::EAI_AGAIN => Errno(libc::EAGAIN),
+        libc::EAI_AGAIN => Errno::of(libc::EAGAIN),
         libc::EAI_MEMORY => Errno::NO_MEMORY,
         libc::EAI_SYSTEM => std::io::Error::last_os_error().into(),
-        libc::EAI_FAMILY => Errno(libc::EAFNOSUPPORT),
-        libc::EAI_NONAME | libc::EAI_SERVICE => Errno(libc::ENOENT),
-        _ => Errno(libc::EIO),
+        libc::EAI_FAMILY => Errno::of(libc::EAFNOSUPPORT),
+        libc::EAI_NONAME | libc::EAI_SERVICE => Errno::of(libc::ENOENT),
+        _ => Errno::of(libc::EIO),
     }
 }
 
@@ -162,7 +162,7 @@ fn report(subject: &Arc<Id>, question: Question, answer: &Mutex<Answer>) {
             *crate::registry::lock(answer) = found;
             (EventKind::AddressInfoResolved, 0)
         }
-        Err(Errno(code)) => (EventKind::AddressInfoError, -code),
+        Err(error) => (EventKind::AddressInfoError, -error.code()),
     };
     let _ = subject.write_event(kind, status, 0);
 }
@@ -187,7 +187,7 @@ pub extern "C" fn rdma_query_addrinfo(id: Handle<'_, rdma_cm_id>, mut result: Ou
             Lookup::Busy(answer) => crate::registry::lock(answer).take(),
             Lookup::None => None,
         };
-        result.write(found.ok_or(Errno(libc::ENOENT))?);
+        result.write(found.ok_or(Errno::of(libc::ENOENT))?);
         state.lookup = Lookup::None;
         Ok(0)
     })

@@ -71,7 +71,7 @@ pub unsafe extern "C" fn rdma_join_multicast_ex(
         let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
         let needed = abi::RDMA_CM_JOIN_MC_ATTR_ADDRESS | abi::RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
         if attributes.comp_mask >= abi::RDMA_CM_JOIN_MC_ATTR_RESERVED {
-            return Err(Errno(libc::ENOTSUP));
+            return Err(Errno::of(libc::ENOTSUP));
         }
         if attributes.comp_mask & needed != needed {
             return Err(Errno::invalid("comp_mask has address or join flags missing"));
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn rdma_leave_multicast(id: Handle<'_, rdma_cm_id>, group:
         let (group, last) = {
             let mut state = it.state();
             let same = |group: &Arc<Group>| address::same_group(group.address, address);
-            let found = state.groups.iter().position(same).ok_or(Errno(libc::EADDRNOTAVAIL))?;
+            let found = state.groups.iter().position(same).ok_or(Errno::of(libc::EADDRNOTAVAIL))?;
             let group = state.groups.swap_remove(found);
             (group, !state.groups.iter().any(same))
         };

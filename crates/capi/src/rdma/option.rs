@@ -76,10 +76,7 @@ pub unsafe extern "C" fn rdma_set_option(
                 unsafe { set_path(it, data, length) }?;
                 return Ok(0);
             }
-            _ => {
-                crate::log::note_reason("no such option");
-                return Err(Errno(libc::ENOSYS));
-            }
+            _ => return Err(Errno::of(libc::ENOSYS).because("no such option")),
         };
         it.id.set(option)?;
         Ok(0)

@@ -2,7 +2,7 @@
 
 use super::id::ConnectionId;
 use crate::address_handle::vector_to_c;
-use crate::boundary::{number, unreported};
+use crate::boundary::{inner_failure, number, unreported};
 use crate::completion_channel::{ibv_create_comp_channel, ibv_destroy_comp_channel};
 use crate::completion_queue::{ibv_create_cq, ibv_destroy_cq};
 use crate::errno::Errno;
@@ -23,13 +23,13 @@ use transport::{Modify, State};
 pub(super) fn last_error() -> Errno {
     // SAFETY: the location is this thread's own.
     match unsafe { *libc::__errno_location() } {
-        0 => Errno(libc::EIO),
-        code => Errno(code),
+        0 => Errno::of(libc::EIO),
+        code => inner_failure(code),
     }
 }
 
 fn done(code: c_int) -> Result<(), Errno> {
-    if code == 0 { Ok(()) } else { Err(Errno(code)) }
+    if code == 0 { Ok(()) } else { Err(inner_failure(code)) }
 }
 
 /// Attributes as C has them, and which of them count.

@@ -2,7 +2,7 @@
 
 use super::id::ConnectionId;
 use super::queue_pair::last_error;
-use crate::boundary::{number, unreported};
+use crate::boundary::{inner_failure, number, unreported};
 use crate::errno::Errno;
 use crate::object::{Object, field, set_field};
 use crate::shared_receive_queue::{create_srq_ex, ibv_destroy_srq};
@@ -89,7 +89,7 @@ pub extern "C" fn rdma_destroy_srq(id: Handle<'_, rdma_cm_id>) {
             // SAFETY: the shared receive queue of the id, which the program gives up.
             let code = ibv_destroy_srq(unsafe { Owned::new(field!(it.base, srq)) });
             if code != 0 {
-                return Err(Errno(code));
+                return Err(inner_failure(code));
             }
             set_field!(it.base, srq, null_mut());
         }

@@ -97,14 +97,19 @@ impl DeliveredEvent {
         let (event, id) = (event::name(self.base.event), number(self.base.id).unwrap_or_default());
         self.about = id;
         tell(None, || {
-            // SAFETY: as in `number`.
-            let id_qpn = ConnectionId::of(unsafe { Handle::new(self.base.id) }).ok().and_then(ConnectionId::qpn);
+            let id_qpn = self.id_qpn();
             Call::CmEvent { event, id, listen_id: number(self.base.listen_id), status: self.base.status, id_qpn }
         });
         let &Brought { responder_resources, initiator_depth, peer_qpn, peer_qkey } = brought;
         if responder_resources.is_some() || peer_qpn.is_some() {
             tell(None, || Call::CmPeer { event, id, responder_resources, initiator_depth, peer_qpn, peer_qkey });
         }
+    }
+
+    /// The queue pair of the id that it is about.
+    pub(super) fn id_qpn(&self) -> Option<Qpn> {
+        // SAFETY: as in `number`.
+        ConnectionId::of(unsafe { Handle::new(self.base.id) }).ok().and_then(ConnectionId::qpn)
     }
 
     /// The program gives the event back.

@@ -5,7 +5,7 @@ use crate::rdma::address::{from_c, to_c};
 use libc::{sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
 use std::net::SocketAddr;
 
-const BAD_ADDRESS: Errno = Errno(libc::EFAULT);
+const BAD_ADDRESS: Errno = Errno::of(libc::EFAULT);
 
 /// An address of a program's.
 ///
@@ -24,7 +24,7 @@ pub(super) unsafe fn given(address: *const sockaddr, length: socklen_t) -> Resul
         libc::AF_INET => size_of::<sockaddr_in>(),
         // Without the scope, as of old.
         libc::AF_INET6 => size_of::<sockaddr_in6>() - size_of::<u32>(),
-        _ => return Err(Errno(libc::EAFNOSUPPORT)),
+        _ => return Err(Errno::of(libc::EAFNOSUPPORT)),
     };
     let length = length as usize;
     if length < needed {

@@ -24,7 +24,7 @@ const KNOWN_FLAGS: c_int = libc::MSG_DONTWAIT
     | libc::MSG_DONTROUTE
     | libc::MSG_CMSG_CLOEXEC;
 
-const BAD_ADDRESS: Errno = Errno(libc::EFAULT);
+const BAD_ADDRESS: Errno = Errno::of(libc::EFAULT);
 /// Pieces of a message that are looked at together. More take longer.
 const PIECES_PER_LOOK: usize = 16;
 /// The most that one call moves: what `ssize_t` can say.
@@ -35,7 +35,7 @@ fn fail(call: &'static str, error: Errno) -> ssize_t {
 }
 
 fn refuse_flags(flags: c_int) -> Result<(), Errno> {
-    if flags & !KNOWN_FLAGS == 0 { Ok(()) } else { Err(Errno(libc::EOPNOTSUPP)) }
+    if flags & !KNOWN_FLAGS == 0 { Ok(()) } else { Err(Errno::of(libc::EOPNOTSUPP)) }
 }
 
 /// The pieces of a message, as C has them: an array, or the one of a plain call.
@@ -78,7 +78,7 @@ impl MessagePieces {
     /// The pieces are as `new` wants them, and readable.
     unsafe fn whole(&self) -> Result<Vec<u8>, Errno> {
         if self.length > MAX_DATAGRAM {
-            return Err(Errno(libc::EMSGSIZE));
+            return Err(Errno::of(libc::EMSGSIZE));
         }
         let mut whole = Vec::with_capacity(self.length);
         while whole.len() < self.length {
@@ -160,7 +160,7 @@ impl Operation for Send {
     #[inline]
     fn attempt(&mut self, entry: &Arc<SocketEntry>) -> Result<(), Errno> {
         let socket = match &entry.kind {
-            Kind::Stream(_) if self.to.is_some() => return Err(Errno(libc::EISCONN)),
+            Kind::Stream(_) if self.to.is_some() => return Err(Errno::of(libc::EISCONN)),
             Kind::Stream(socket) => socket,
             Kind::Datagram(socket) => {
                 // SAFETY: as the calls want them.
@@ -334,7 +334,7 @@ pub unsafe extern "C-unwind" fn rsendmsg(fd: c_int, message: *const msghdr, flag
         return fail("rsendmsg", entry(fd).err().unwrap_or(BAD_ADDRESS));
     };
     if !message.msg_control.is_null() && message.msg_controllen > 0 {
-        return fail("rsendmsg", entry(fd).err().unwrap_or(Errno(libc::ENOTSUP)));
+        return fail("rsendmsg", entry(fd).err().unwrap_or(Errno::of(libc::ENOTSUP)));
     }
     // SAFETY: as `sendmsg` wants them.
     unsafe {
@@ -416,7 +416,7 @@ pub unsafe extern "C-unwind" fn rrecvmsg(fd: c_int, message: *mut msghdr, flags:
         ((*message).msg_iov, (*message).msg_iovlen, control)
     };
     if control {
-        return fail("rrecvmsg", entry(fd).err().unwrap_or(Errno(libc::ENOTSUP)));
+        return fail("rrecvmsg", entry(fd).err().unwrap_or(Errno::of(libc::ENOTSUP)));
     }
     let mut about = (None, false);
     // SAFETY: as `recvmsg` wants them.

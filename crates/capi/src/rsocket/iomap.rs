@@ -73,7 +73,7 @@ pub unsafe extern "C-unwind" fn riowrite(
     flags: c_int,
 ) -> size_t {
     if buffer.is_null() && length > 0 {
-        let fault = entry(fd).err().unwrap_or(Errno(libc::EFAULT));
+        let fault = entry(fd).err().unwrap_or(Errno::of(libc::EFAULT));
         return data_path::number("riowrite", || Err(fault)) as size_t;
     }
     perform(fd, flags, Write { buffer: buffer.cast(), length, offset: offset as u64, written: 0 }) as size_t

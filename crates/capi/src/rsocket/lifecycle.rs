@@ -17,7 +17,7 @@ use std::time::Duration;
 /// How long `rclose` waits at most until what was sent has arrived.
 const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
-const NOT_SUPPORTED: Errno = Errno(libc::ENOTSUP);
+const NOT_SUPPORTED: Errno = Errno::of(libc::ENOTSUP);
 
 /// A socket.
 #[unsafe(export_name = "ubiverbs_rsocket")]
@@ -155,7 +155,7 @@ impl Operation for Connect {
 
     fn attempt(&mut self, entry: &Arc<SocketEntry>) -> Result<(), Errno> {
         match entry.stream()?.outcome() {
-            Err(error) if error.0 == libc::EINPROGRESS => Err(Errno(libc::EAGAIN)),
+            Err(error) if error.0 == libc::EINPROGRESS => Err(Errno::of(libc::EAGAIN)),
             other => other.map_err(errno),
         }
     }
@@ -198,7 +198,7 @@ impl Operation for Flush {
     const CALL: &'static str = "rshutdown";
 
     fn attempt(&mut self, entry: &Arc<SocketEntry>) -> Result<(), Errno> {
-        if entry.stream()?.is_flushed() || !entry.waits(0) { Ok(()) } else { Err(Errno(libc::EAGAIN)) }
+        if entry.stream()?.is_flushed() || !entry.waits(0) { Ok(()) } else { Err(Errno::of(libc::EAGAIN)) }
     }
 
     fn answer(&self) -> isize {

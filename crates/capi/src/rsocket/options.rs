@@ -19,7 +19,7 @@ const RDMA_INLINE: c_int = 2;
 const RDMA_IOMAPSIZE: c_int = 3;
 const RDMA_ROUTE: c_int = 4;
 
-const NOT_SUPPORTED: Errno = Errno(libc::ENOTSUP);
+const NOT_SUPPORTED: Errno = Errno::of(libc::ENOTSUP);
 /// Seconds until a connection is kept alive, where neither the program nor the system says.
 const KEEP_ALIVE_TIME: c_int = 7200;
 /// `struct ibv_path_data`: flags, a reserved word and a path record.
@@ -60,7 +60,7 @@ fn clamp_queue(value: c_int) -> u16 {
 /// `value` is null or has `length` bytes.
 unsafe fn value_of<T: Copy>(value: *const c_void, length: socklen_t) -> Result<T, Errno> {
     if value.is_null() {
-        return Err(Errno(libc::EFAULT));
+        return Err(Errno::of(libc::EFAULT));
     }
     if (length as usize) < size_of::<T>() {
         return Err(Errno::INVALID);
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn rsetsockopt(
             }
             (SOL_RDMA, RDMA_ROUTE) => {
                 if value.is_null() {
-                    return Err(Errno(libc::EFAULT));
+                    return Err(Errno::of(libc::EFAULT));
                 }
                 if length == 0 || !(length as usize).is_multiple_of(PATH_DATA) {
                     return Err(Errno::INVALID);
@@ -254,7 +254,7 @@ pub unsafe extern "C" fn rgetsockopt(
     number("rgetsockopt", || {
         let entry = entry(fd)?;
         if value.is_null() || length.is_null() {
-            return Err(Errno(libc::EFAULT));
+            return Err(Errno::of(libc::EFAULT));
         }
         // SAFETY: a place of the program's.
         let room = unsafe { length.read() };

@@ -28,7 +28,7 @@ pub unsafe extern "C-unwind" fn rpoll(fds: *mut pollfd, count: nfds_t, timeout: 
     let mut waiting: *mut Polling = null_mut();
     let first = number("rpoll", || {
         if fds.is_null() {
-            return if count == 0 { Ok(0) } else { Err(Errno(libc::EFAULT)) };
+            return if count == 0 { Ok(0) } else { Err(Errno::of(libc::EFAULT)) };
         }
         // SAFETY: as `poll` wants them.
         let asked = unsafe { slice::from_raw_parts_mut(fds, count as usize) };
@@ -321,7 +321,7 @@ impl Selected {
     /// Writes down what is ready, and answers how many bits that is.
     fn tell(&self, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set) -> c_int {
         if self.fds.iter().any(|one| one.revents & libc::POLLNVAL != 0) {
-            boundary::report(Errno(libc::EBADF));
+            boundary::report(Errno::of(libc::EBADF));
             return -1;
         }
         let broken = libc::POLLHUP | libc::POLLERR;

@@ -54,7 +54,7 @@ impl Set {
         let mut members = lock(&self.members);
         let known = members.iter().position(|member| member.descriptor == descriptor);
         let member = || -> Result<Member, Errno> {
-            let epoll_event { events, u64: data } = event.ok_or(Errno(libc::EFAULT))?;
+            let epoll_event { events, u64: data } = event.ok_or(Errno::of(libc::EFAULT))?;
             if events & !POLL_EVENTS != 0 {
                 return Err(Errno::invalid("events that poll does not have"));
             }
@@ -62,10 +62,10 @@ impl Set {
         };
         match (operation, known) {
             (libc::EPOLL_CTL_ADD, None) => members.push(member()?),
-            (libc::EPOLL_CTL_ADD, Some(_)) => return Err(Errno(libc::EEXIST)),
+            (libc::EPOLL_CTL_ADD, Some(_)) => return Err(Errno::of(libc::EEXIST)),
             (libc::EPOLL_CTL_MOD, Some(at)) => members[at] = member()?,
             (libc::EPOLL_CTL_DEL, Some(at)) => drop(members.remove(at)),
-            (libc::EPOLL_CTL_MOD | libc::EPOLL_CTL_DEL, None) => return Err(Errno(libc::ENOENT)),
+            (libc::EPOLL_CTL_MOD | libc::EPOLL_CTL_DEL, None) => return Err(Errno::of(libc::ENOENT)),
             _ => return Err(Errno::invalid("no such operation")),
         }
         Ok(())
@@ -112,7 +112,7 @@ pub unsafe extern "C" fn repoll_ctl(set: c_int, operation: c_int, descriptor: c_
     number("repoll_ctl", || {
         let it = Set::of(set)?;
         if descriptor < 0 {
-            return Err(Errno(libc::EBADF));
+            return Err(Errno::of(libc::EBADF));
         }
         if descriptor == set {
             return Err(Errno::invalid("a set in itself"));
@@ -190,7 +190,7 @@ pub unsafe extern "C-unwind" fn repoll_wait(
             return count as c_int;
         }
         if !look.was_rung() || Set::of(set).is_err() {
-            return number("repoll_wait", || Err(Errno(libc::EBADF)));
+            return number("repoll_wait", || Err(Errno::of(libc::EBADF)));
         }
     }
 }
@@ -203,7 +203,7 @@ fn checked(set: c_int, events: *mut epoll_event, room: c_int) -> Result<Arc<Set>
             return Err(Errno::invalid("room for no event"));
         }
         if events.is_null() {
-            return Err(Errno(libc::EFAULT));
+            return Err(Errno::of(libc::EFAULT));
         }
         found = Some(it);
         Ok(0)

@@ -47,12 +47,12 @@ impl SocketEntry {
                     fd => fd,
                 }
             }
-            Numbered::Beyond => beyond().take().ok_or(Errno(libc::EMFILE))?,
+            Numbered::Beyond => beyond().take().ok_or(Errno::of(libc::EMFILE))?,
         };
         if numbered == Numbered::Descriptor && number >= FIRST_BEYOND {
             // SAFETY: just made.
             drop(unsafe { OwnedFd::from_raw_fd(number) });
-            return Err(Errno(libc::EMFILE));
+            return Err(Errno::of(libc::EMFILE));
         }
         let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
         let entry = Arc::new(SocketEntry {
@@ -67,7 +67,7 @@ impl SocketEntry {
         });
         if !insert(&entry) {
             entry.give_back_number();
-            return Err(Errno(libc::EMFILE));
+            return Err(Errno::of(libc::EMFILE));
         }
         Ok(entry)
     }
@@ -197,8 +197,8 @@ pub(crate) fn entry(fd: RawFd) -> Result<Arc<SocketEntry>, Errno> {
 #[cold]
 fn missing(fd: RawFd) -> Errno {
     match marked(fd) {
-        0 => Errno(libc::EBADF),
-        mark if mark == generation().wrapping_add(1) => Errno(libc::EBADF),
+        0 => Errno::of(libc::EBADF),
+        mark if mark == generation().wrapping_add(1) => Errno::of(libc::EBADF),
         _ => Errno::inherited(),
     }
 }

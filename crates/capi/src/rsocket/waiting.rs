@@ -31,7 +31,7 @@ pub(super) trait Operation {
     }
 }
 
-const TRY_AGAIN: Errno = Errno(libc::EAGAIN);
+const TRY_AGAIN: Errno = Errno::of(libc::EAGAIN);
 
 /// A sleep that was shorter than this costs more than to look so long. Two programs that answer each other, and both
 /// sleep, would never get out of it otherwise. Not where an administrator wants no looking at all.
@@ -46,7 +46,7 @@ pub(super) fn perform<O: Operation>(fd: c_int, flags: c_int, mut operation: O) -
 pub(super) fn perform_in<O: Operation>(fd: c_int, flags: c_int, operation: &mut O) -> isize {
     const { assert!(!needs_drop::<O>(), "no destructor runs when the thread is cancelled") };
     let mut waiting: *const SocketEntry = std::ptr::null();
-    let first = data_path::value(O::CALL, Err(Errno(libc::EIO)), || begin(fd, flags, operation, &mut waiting));
+    let first = data_path::value(O::CALL, Err(Errno::of(libc::EIO)), || begin(fd, flags, operation, &mut waiting));
     match first {
         Ok(()) if waiting.is_null() => operation.answer(),
         Ok(()) => {
@@ -68,7 +68,7 @@ fn begin<O: Operation>(
 ) -> Result<(), Errno> {
     let entry = entry(fd)?;
     match attempt_for_a_while(&entry, entry.waits(flags), false, operation) {
-        Err(TRY_AGAIN) if entry.waits(flags) => {
+        Err(error) if error == TRY_AGAIN && entry.waits(flags) => {
             *waiting = Arc::into_raw(entry);
             Ok(())
         }
@@ -89,7 +89,7 @@ fn attempt_for_a_while<O: Operation>(
     loop {
         let before = operation.part();
         match operation.attempt(entry) {
-            Err(TRY_AGAIN) if waits => {}
+            Err(error) if error == TRY_AGAIN && waits => {}
             done => {
                 if flows && done.is_ok() {
                     entry.flow_waits.ended(true);
@@ -161,13 +161,13 @@ impl<O: Operation> Waits for SleepingCall<O> {
                 attempted = attempt_for_a_while(&entry, true, true, operation);
             }
             match attempted {
-                Err(TRY_AGAIN) => {}
+                Err(error) if error == TRY_AGAIN => {}
                 done => return done.map(|()| Turn::Done),
             }
             entry.waitable().begin_wait(&mut self.wait)?;
             self.armed = true;
             match operation.attempt(&entry) {
-                Err(TRY_AGAIN) => {}
+                Err(error) if error == TRY_AGAIN => {}
                 done => return done.map(|()| Turn::Done),
             }
         }
@@ -182,5 +182,5 @@ impl<O: Operation> Waits for SleepingCall<O> {
 
 /// What a socket answered, as C has it.
 pub(super) fn errno(error: Error) -> Errno {
-    Errno(error.0)
+    Errno::of(error.0)
 }

@@ -18,8 +18,8 @@ fn errno_of(error: &RegisterError) -> Errno {
     use hca::gsi::Refusal;
     let errno = match error {
         RegisterError::Refused(Refusal::TooMany) => Errno::NO_MEMORY,
-        RegisterError::Refused(Refusal::NoSubnetManagement) => Errno(libc::EPROTONOSUPPORT),
-        RegisterError::System(error) => Errno(error.raw_os_error().unwrap_or(libc::EIO)),
+        RegisterError::Refused(Refusal::NoSubnetManagement) => Errno::of(libc::EPROTONOSUPPORT),
+        RegisterError::System(error) => Errno::of(error.raw_os_error().unwrap_or(libc::EIO)),
         _ => Errno::INVALID,
     };
     errno.with_reason(error as &dyn Error)
@@ -50,13 +50,13 @@ fn registered(call: &'static str, fd: c_int, wanted: &Registration) -> c_int {
             Ok(port) => port,
             Err(error) => return Ok(Err((error, error))),
         };
-        Ok(port.register(wanted).map_err(|error| (errno_of(&error), Errno(libc::EPERM))))
+        Ok(port.register(wanted).map_err(|error| (errno_of(&error), Errno::of(libc::EPERM))))
     });
     match answer {
         Ok(Ok(agent)) => agent.into(),
         Ok(Err((reason, answer))) => {
             report(reason);
-            -answer.0
+            -answer.code()
         }
         Err(error) => -report(error),
     }

@@ -18,7 +18,7 @@ unsafe fn buffer<'a>(umad: *mut c_void) -> Option<&'a mut ib_user_mad> {
     unsafe { umad.cast::<ib_user_mad>().as_mut() }
 }
 
-const NULL_ARGUMENT: c_int = -Errno::INVALID.0;
+const NULL_ARGUMENT: c_int = -Errno::INVALID.code();
 
 /// The length of what stands before the datagram.
 #[unsafe(export_name = "ubiverbs_umad_size")]

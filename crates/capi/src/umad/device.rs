@@ -132,7 +132,7 @@ pub unsafe extern "C" fn umad_get_ca(name: *const c_char, mut ca: Out<'_, umad_c
         let (_, devices) = resolve::devices()?;
         // SAFETY: null or a string, says the caller.
         let wanted = unsafe { resolve::name(name) };
-        let device = resolve::device(&devices, wanted, None)?.ok_or(Errno(libc::ENOENT))?;
+        let device = resolve::device(&devices, wanted, None)?.ok_or(Errno::of(libc::ENOENT))?;
         ca.write(ca_of(&device)?);
         Ok(0)
     })
@@ -142,7 +142,7 @@ pub unsafe extern "C" fn umad_get_ca(name: *const c_char, mut ca: Out<'_, umad_c
 #[unsafe(export_name = "ubiverbs_umad_release_ca")]
 pub extern "C" fn umad_release_ca(ca: InOut<'_, umad_ca>) -> c_int {
     negative("umad_release_ca", || {
-        let ca = ca.as_mut().ok_or(Errno(libc::ENODEV))?;
+        let ca = ca.as_mut().ok_or(Errno::of(libc::ENODEV))?;
         release(ca);
         Ok(0)
     })
@@ -175,7 +175,7 @@ pub unsafe extern "C" fn umad_get_port(name: *const c_char, number: c_int, mut p
         let (_, devices) = resolve::devices()?;
         // SAFETY: null or a string, says the caller.
         let wanted = unsafe { resolve::name(name) };
-        let device = resolve::device(&devices, wanted, Some(number))?.ok_or(Errno(libc::EIO))?;
+        let device = resolve::device(&devices, wanted, Some(number))?.ok_or(Errno::of(libc::EIO))?;
         port.write(port_of(&device)?);
         Ok(0)
     })
@@ -185,7 +185,7 @@ pub unsafe extern "C" fn umad_get_port(name: *const c_char, number: c_int, mut p
 #[unsafe(export_name = "ubiverbs_umad_release_port")]
 pub extern "C" fn umad_release_port(port: InOut<'_, umad_port>) -> c_int {
     negative("umad_release_port", || {
-        let port = port.as_mut().ok_or(Errno(libc::ENODEV))?;
+        let port = port.as_mut().ok_or(Errno::of(libc::ENODEV))?;
         // SAFETY: null, or from `port_of` by way of `calloc`, and freed once, as the pointer is taken.
         unsafe { libc::free(std::mem::replace(&mut port.pkeys, null_mut()).cast()) };
         port.pkeys_size = 0;
@@ -204,7 +204,7 @@ pub unsafe extern "C" fn umad_get_ca_portguids(name: *const c_char, guids: *mut 
         // SAFETY: null or a string, says the caller.
         let wanted = unsafe { resolve::name(name) };
         // The original says -1 for a device that is not there.
-        let device = resolve::device(&devices, wanted, None)?.ok_or(Errno(libc::EPERM))?;
+        let device = resolve::device(&devices, wanted, None)?.ok_or(Errno::of(libc::EPERM))?;
         if guids.is_null() {
             return Ok(0);
         }
@@ -286,7 +286,7 @@ pub extern "C" fn umad_get_ca_device_list() -> *mut umad_device_node {
     });
     if list.is_ok() {
         // An empty list is no error, and programs look at errno to tell.
-        report(Errno(0));
+        report(Errno::of(0));
     }
     list.unwrap_or(null_mut())
 }

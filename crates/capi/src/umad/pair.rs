@@ -65,7 +65,7 @@ pub unsafe extern "C" fn umad_get_smi_gsi_pair_by_ca_name(
             None => device.port().active,
         };
         let device = devices.iter().find(fits).filter(|_| matches!(c_int::from(port), 0 | ONLY_PORT));
-        let device = device.ok_or(Errno(libc::ENODEV))?;
+        let device = device.ok_or(Errno::of(libc::ENODEV))?;
         // SAFETY: not null, so with room for one.
         unsafe { pair.write(pair_of(device, ONLY_PORT as u32)) };
         Ok(0)

@@ -4,7 +4,6 @@ use super::datagram::HEADER_BYTES;
 use super::{dump, negative, resolve};
 use crate::boundary::{caught, report};
 use crate::errno::Errno;
-use crate::log;
 use crate::registry::PerProcess;
 use abi::{ib_mad_addr, ib_user_mad};
 use hca::ManagementPort;
@@ -35,10 +34,7 @@ pub unsafe extern "C" fn umad_open_port(name: *const c_char, number: c_int) -> c
         // SAFETY: null or a string, says the caller.
         let wanted = unsafe { resolve::name(name) };
         let device = resolve::device(&devices, wanted, Some(number))?.ok_or(Errno::INVALID)?;
-        let port = ManagementPort::open(&nic, &device).map_err(|error| {
-            log::note_reason(&error);
-            Errno(libc::EIO)
-        })?;
+        let port = ManagementPort::open(&nic, &device).map_err(|error| Errno::of(libc::EIO).because(error))?;
         let fd = port.channel().raw_fd();
         OPEN_PORTS.lock().insert(fd, Arc::new(port));
         Ok(fd)
@@ -107,7 +103,6 @@ pub unsafe extern "C" fn umad_send(
         Ok(Err(SendError::NoAgent)) => -report(Errno::INVALID),
         // The reason is in errno.
         Ok(Err(error)) => {
-            log::note_reason(error);
             report(if error == SendError::TooMany { Errno::NO_MEMORY } else { Errno::INVALID });
             -libc::EIO
         }
@@ -197,7 +192,7 @@ pub unsafe extern "C-unwind" fn umad_recv(
         let look = caught("umad_recv", || unsafe { take(fd, umad, length) });
         let answer = match look {
             Ok(DatagramPoll::Done(answer)) => answer,
-            Ok(DatagramPoll::Nothing) if timeout_ms == 0 => -report(Errno(libc::EWOULDBLOCK)),
+            Ok(DatagramPoll::Nothing) if timeout_ms == 0 => -report(Errno::of(libc::EWOULDBLOCK)),
             Ok(DatagramPoll::Nothing) => {
                 let left = match timeout_ms {
                     ..0 => -1,
@@ -208,7 +203,7 @@ pub unsafe extern "C-unwind" fn umad_recv(
                 match unsafe { wait(fd, left) } {
                     0 => continue,
                     // A signal leaves its errno.
-                    timeout if timeout == -libc::ETIMEDOUT => -report(Errno(libc::ETIMEDOUT)),
+                    timeout if timeout == -libc::ETIMEDOUT => -report(Errno::of(libc::ETIMEDOUT)),
                     other => other,
                 }
             }
@@ -255,7 +250,7 @@ unsafe fn take(fd: c_int, umad: *mut c_void, length: *mut c_int) -> Result<Datag
             match delivery.bytes.get(..MAD_LEN).filter(|_| delivery.bytes.len() > MAD_LEN && room >= MAD_LEN) {
                 Some(part) => {
                     write(header_of(&port, &delivery), part);
-                    Err(Errno(libc::ENOSPC))
+                    Err(Errno::of(libc::ENOSPC))
                 }
                 None => Err(Errno::invalid("the datagram does not fit the buffer")),
             }

@@ -40,7 +40,7 @@ pub(super) enum Found {
 
 /// Finds a device and a port, as far as they are not named. `port` is none for calls that are about a device alone.
 pub(super) fn resolve(devices: &[Arc<hca::Device>], name: Option<&CStr>, port: Option<c_int>) -> Result<Found, Errno> {
-    let no_device = || Err(Errno(libc::ENODEV));
+    let no_device = || Err(Errno::of(libc::ENODEV));
     match (name, port) {
         (Some(_), None) => Ok(Found::Named(ONLY_PORT)),
         (Some(_), Some(port)) if port != 0 => Ok(Found::Named(port)),

@@ -1,6 +1,9 @@
 /* The sequences of events on both sides of a connection, what comes with them, and what becomes of the queue pairs. */
 #include "connection.h"
+#include <endian.h>
+#include <infiniband/ib.h>
 #include <pthread.h>
+#include <sys/wait.h>
 #include <time.h>
 
 static struct rdma_event_channel *here, *there;
@@ -550,11 +553,155 @@ static void datagrams(void)
 	destroy(ends.listener);
 }
 
+/* An address of the loopback that is a GID, for a service of TCP's. */
+static struct rdma_addrinfo *gid(int flags, const char *service)
+{
+	struct rdma_addrinfo hints = {.ai_flags = RAI_NUMERICHOST | RAI_FAMILY | flags, .ai_family = AF_IB,
+				      .ai_port_space = RDMA_PS_TCP, .ai_qp_type = IBV_QPT_RC};
+	struct rdma_addrinfo *found = NULL;
+
+	NEED(!rdma_getaddrinfo("::ffff:127.0.0.1", service, &hints, &found) && found && found->ai_family == AF_IB);
+	return found;
+}
+
+/* With GIDs for addresses requests do not begin with IP addresses, so all of the message is the program's. */
+static void gids(void)
+{
+	uint8_t data[93];
+	struct rdma_conn_param parameters = {.private_data = data, .private_data_len = sizeof data, .retry_count = 6};
+	struct rdma_addrinfo *found = gid(RAI_PASSIVE, "0");
+	struct sockaddr_ib *address;
+	struct rdma_cm_event *event;
+	struct ends ends;
+	char service[8];
+	uint16_t port;
+
+	memset(data, 0x6b, sizeof data);
+	NEED(!rdma_create_id(there, &ends.listener, &failures, RDMA_PS_TCP));
+	CHECK(found->ai_src_len == sizeof *address);
+	NEED(!rdma_bind_addr(ends.listener, found->ai_src_addr) && !rdma_listen(ends.listener, 8));
+	rdma_freeaddrinfo(found);
+	port = rdma_get_src_port(ends.listener);
+	CHECK(port && ends.listener->route.addr.src_addr.sa_family == AF_IB);
+	snprintf(service, sizeof service, "%u", ntohs(port));
+	found = gid(0, service);
+	address = (struct sockaddr_ib *)found->ai_dst_addr;
+	NEED(found->ai_dst_len == sizeof *address && address);
+	CHECK(be64toh(address->sib_sid) == ((uint64_t)RDMA_PS_TCP << 16 | ntohs(port)));
+	NEED(!rdma_create_id(here, &ends.client, NULL, RDMA_PS_UDP));
+	CHECK(rdma_resolve_addr(ends.client, NULL, found->ai_dst_addr, 2000) == -1 && errno == EINVAL);
+	destroy(ends.client);
+	NEED(!rdma_create_id(here, &ends.client, NULL, RDMA_PS_TCP));
+	NEED(!rdma_resolve_addr(ends.client, NULL, found->ai_dst_addr, 2000));
+	rdma_freeaddrinfo(found);
+	expect(here, RDMA_CM_EVENT_ADDR_RESOLVED, 0);
+	NEED(!rdma_resolve_route(ends.client, 2000));
+	expect(here, RDMA_CM_EVENT_ROUTE_RESOLVED, 0);
+	CHECK(ends.client->route.addr.src_addr.sa_family == AF_IB && ends.client->route.addr.dst_addr.sa_family == AF_IB);
+	CHECK(rdma_get_dst_port(ends.client) == port && rdma_get_src_port(ends.client));
+	give_queue_pair(ends.client);
+	CHECK(rdma_connect(ends.client, &parameters) == -1 && errno == EINVAL);
+	parameters.private_data_len = 92;
+	CHECK(!rdma_connect(ends.client, &parameters));
+	event = next(there, RDMA_CM_EVENT_CONNECT_REQUEST);
+	NEED(event);
+	ends.server = event->id;
+	private_data(event->param.conn.private_data, event->param.conn.private_data_len, 92, 92, 0x6b);
+	address = (struct sockaddr_ib *)&ends.server->route.addr.dst_addr;
+	CHECK(address->sib_family == AF_IB && !memcmp(&address->sib_addr, &ends.client->route.addr.addr.ibaddr.sgid, 16));
+	CHECK(rdma_get_src_port(ends.server) == port);
+	CHECK(!rdma_ack_cm_event(event));
+	parameters.private_data_len = 0;
+	give_queue_pair(ends.server);
+	CHECK(!rdma_accept(ends.server, &parameters));
+	expect(here, RDMA_CM_EVENT_ESTABLISHED, 0);
+	expect(there, RDMA_CM_EVENT_ESTABLISHED, 0);
+	gone(&ends);
+}
+
+/* Connections in a row; every third ends before the next is asked for. */
+#define IN_A_ROW 300
+#define ENDS(at) ((at) % 3 == 2)
+
+static void connects_in_a_row(int ports)
+{
+	struct rdma_conn_param parameters = {.retry_count = 6};
+	struct rdma_cm_id *ids[IN_A_ROW] = {NULL};
+	uint16_t port;
+
+	NEED(read(ports, &port, sizeof port) == sizeof port);
+	NEED((here = rdma_create_event_channel()));
+	for (int i = 0; i < IN_A_ROW && !failures; i++) {
+		ids[i] = caller(here, RDMA_PS_TCP, port);
+		give_queue_pair(ids[i]);
+		CHECK(!rdma_connect(ids[i], &parameters));
+		expect(here, RDMA_CM_EVENT_ESTABLISHED, 0);
+		if (ENDS(i)) {
+			CHECK(!rdma_disconnect(ids[i]));
+			destroy(ids[i]);
+			ids[i] = NULL;
+		}
+	}
+	/* The others stand until the peer has heard of all. */
+	CHECK(read(ports, &port, sizeof port) == sizeof port);
+	for (int i = 0; i < IN_A_ROW; i++)
+		if (ids[i])
+			destroy(ids[i]);
+	rdma_destroy_event_channel(here);
+	exit(failures != 0);
+}
+
+/* A peer's messages are told in the order in which it sent them: a connection stands, and is over, before it asks for the
+   next. */
+static void told_in_the_order_in_which_they_were_sent(pid_t child, int ports)
+{
+	struct rdma_conn_param parameters = {.rnr_retry_count = 7};
+	struct rdma_cm_id *ids[IN_A_ROW], *listening;
+	struct rdma_cm_event *event;
+	uint16_t port;
+	int status;
+
+	listening = listener(there, RDMA_PS_TCP, &port);
+	CHECK(write(ports, &port, sizeof port) == sizeof port);
+	for (int i = 0; i < IN_A_ROW; i++) {
+		event = next(there, RDMA_CM_EVENT_CONNECT_REQUEST);
+		NEED(event);
+		ids[i] = event->id;
+		rdma_ack_cm_event(event);
+		give_queue_pair(ids[i]);
+		CHECK(!rdma_accept(ids[i], &parameters));
+		for (int ends = 0; ends <= ENDS(i); ends++) {
+			event = next(there, ends ? RDMA_CM_EVENT_DISCONNECTED : RDMA_CM_EVENT_ESTABLISHED);
+			NEED(event);
+			CHECK(event->id == ids[i]);
+			rdma_ack_cm_event(event);
+		}
+		if (ENDS(i))
+			destroy(ids[i]);
+	}
+	CHECK(write(ports, &port, sizeof port) == sizeof port);
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	for (int i = 0; i < IN_A_ROW; i++)
+		if (!ENDS(i))
+			destroy(ids[i]);
+	destroy(listening);
+}
+
 int main(void)
 {
+	int ports[2];
+	pid_t child;
+
+	NEED(!pipe(ports));
+	child = fork();
+	if (!child) {
+		close(ports[1]);
+		connects_in_a_row(ports[0]);
+	}
 	here = rdma_create_event_channel();
 	there = rdma_create_event_channel();
 	NEED(here && there);
+	told_in_the_order_in_which_they_were_sent(child, ports[1]);
 	connected();
 	crossing();
 	rejected();
@@ -569,6 +716,7 @@ int main(void)
 	unacknowledged();
 	external();
 	datagrams();
+	gids();
 	rdma_destroy_event_channel(here);
 	rdma_destroy_event_channel(there);
 	return failures != 0;

@@ -10,6 +10,7 @@ use alloc::vec::Vec;
 use trace::{Call, Kind, Queue};
 use wire::Qpn;
 
+use super::events;
 use crate::examine::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
 use crate::model::{Model, Pair, Work, WorkQueue};
@@ -44,6 +45,10 @@ impl Examine for RefusedCalls {
             Kind::Called { call: Call::Refused { function, errno, reason }, .. } => {
                 let posts = function.starts_with("ibv_post_") || *function == "ibv_wr_complete";
                 if posts && core::mem::take(&mut self.told) {
+                    return;
+                }
+                // What the call waited for has been told, with the address.
+                if events::connections::tells_of(reason.as_str()) && out.wants_any_of(events::connections::RULES) {
                     return;
                 }
                 // The rule of the connection manager says it better.
@@ -198,13 +203,16 @@ fn refused(model: &Model, qpn: Option<Qpn>, function: &'static str, errno: i32, 
     };
     let about = qpn.map_or_else(String::new, |qpn| format!(" for {}", naming::pair(model, qpn)));
     let name = reason::errno_name(errno);
-    let why = if reason.is_empty() { "no reason was given" } else { reason };
+    let why = match reason {
+        "" => reason::meaning(errno).unwrap_or("no reason was given"),
+        reason => reason,
+    };
     let subject = qpn.map_or(Subject::Function(function), Subject::QueuePair);
     let mut finding = Finding::new(
         rule,
         subject,
         format!("{function}{about} failed with {name}: {why}"),
-        reason::advice(rule, function, reason),
+        reason::advice(rule, function, errno, reason),
     )
     .apart_by(&[function, &name, reason]);
     if let Some(pair) = qpn.and_then(|qpn| model.pairs.get(&qpn)) {

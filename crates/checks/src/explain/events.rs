@@ -1,7 +1,7 @@
 //! What happens without a call, and what does not happen: UV-09xx.
 
 mod answers;
-mod connections;
+pub(super) mod connections;
 mod drops;
 mod stalls;
 mod waits;
@@ -16,6 +16,7 @@ use super::calls;
 use crate::examine::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
 use crate::map::Map;
+use crate::mistakes::Mistake;
 use crate::model::Model;
 use crate::naming;
 use crate::rule::catalogue::events::*;
@@ -160,7 +161,12 @@ impl Examine for Events {
                     *watched
                 });
                 if let Some(finding) = drops::explain(model, event.qpn, headers.as_ref(), *reason, watched) {
-                    out.tell(finding);
+                    match (event.qpn, reason) {
+                        (Some(qpn), DropReason::QkeyMismatch) => {
+                            out.tell_mistake(finding, Mistake::Object(Subject::QueuePair(qpn)));
+                        }
+                        _ => out.tell(finding),
+                    }
                 }
             }
             Kind::CmMessageDropped { message, local_comm_id, reason: DropReason::CmCrowded } => {
@@ -178,7 +184,9 @@ impl Examine for Events {
                 self.answers.moved(event.at, event.qpn, *local_comm_id, to);
             }
             Kind::Called {
-                call: call @ (Call::CmPlace { .. } | Call::CmCall { .. } | Call::CmOffer { .. }), ..
+                call:
+                    call @ (Call::CmPlace { .. } | Call::CmCall { .. } | Call::CmChannel { .. } | Call::CmOffer { .. }),
+                ..
             } => {
                 self.places.observe(call);
             }

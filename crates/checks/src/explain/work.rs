@@ -2,6 +2,7 @@
 //! where nothing is recorded. What the process has, and what it has seen, is evidence.
 
 mod local;
+mod managed;
 mod remote;
 mod silence;
 
@@ -16,8 +17,10 @@ use wire::{NakCode, Psn, Qpn};
 use crate::examine::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
 use crate::map::Map;
+use crate::mistakes::Mistake;
 use crate::model::{Model, Pair, Work};
 use crate::naming;
+use crate::posted_work::Owner;
 use crate::rule::Number;
 use crate::rule::catalogue::work::*;
 
@@ -121,6 +124,8 @@ pub(crate) struct FailedWork {
     ended: Map<Qpn, trace::ConnectionEnd>,
     /// What the process of the peer answered, where it is one of this host and was asked.
     seen: Map<Qpn, Call>,
+    /// Why the connection manager moved queue pairs to ERR.
+    managed: managed::ManagedPairs,
 }
 
 /// A failed completion, and what is known around it.
@@ -138,6 +143,7 @@ pub(crate) struct Failed<'a> {
     pub drops: &'a Map<Qpn, (DropReason, Psn, u64)>,
     pub ended: Option<trace::ConnectionEnd>,
     pub seen: Option<&'a Call>,
+    pub stopped_by: Option<managed::Stop>,
 }
 
 impl Failed<'_> {
@@ -185,6 +191,9 @@ impl Examine for FailedWork {
 
     fn observe(&mut self, moment: &mut Moment<'_>, out: &mut Out<'_>) {
         let event = moment.event;
+        if let Kind::Called { call, .. } = &event.kind {
+            self.managed.called(event.qpn, call);
+        }
         match event.kind {
             Kind::PacketDropped { headers: Some(headers), reason } => {
                 let to = headers.bth.dest_qpn;
@@ -225,8 +234,13 @@ impl Examine for FailedWork {
                     drops: &self.drops,
                     ended: self.ended.get(&qpn).copied(),
                     seen: self.seen.get(&qpn),
+                    stopped_by: self.managed.stop_of(qpn),
                 };
-                out.tell(explain(rule, &failed));
+                let finding = explain(rule, &failed);
+                match Owner::of(moment.model, event, queue) {
+                    Some(owner) => out.tell_mistake(finding, Mistake::Work(owner, wr_id)),
+                    None => out.tell(finding),
+                }
             }
             _ => {}
         }

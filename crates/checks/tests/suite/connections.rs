@@ -191,7 +191,7 @@ fn a_receiver_says_which_key_it_wanted() {
     let deth = Deth { qkey: Qkey::new(0x33), src_qpn: Qpn::new(7) };
     let headers = Headers { deth: Some(deth), ..headers(Opcode::UdSendOnly, 0) };
     script.happens(Some(A), Kind::PacketDropped { headers: Some(headers), reason: DropReason::QkeyMismatch });
-    script.shows(503, &["QP 0x123001 dropped a datagram of QP 0x7: it shows Q_Key 0x33", "has 0x11"]);
+    script.shows(920, &["Q_Key 0x33, and the queue pair has 0x11", "QP 0x7 at the peer", "[UV-0920, UV-0503]"]);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! - `connections`: connections, UV-05xx
 //! - `manager`: the connection manager, UV-07xx
 //! - `memory`: memory
+//! - `mistakes`: what two rules find
 //! - `posting`: posting
 //! - `completions`: completions
 //! - `processes`: processes, threads and lives of objects
@@ -13,6 +14,7 @@ mod completions;
 mod connections;
 mod manager;
 mod memory;
+mod mistakes;
 mod posting;
 mod processes;
 mod script;

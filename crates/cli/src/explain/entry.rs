@@ -16,11 +16,14 @@ pub enum Kind {
     Errno,
     /// A rule; `ibv_wc.vendor_err`.
     Rule,
+    /// A line that a program, a library or a driver prints.
+    Message,
 }
 
 impl Kind {
     /// Every kind, in the order in which they are looked for.
-    pub const ALL: [Kind; 6] = [Kind::Status, Kind::Rule, Kind::AsyncEvent, Kind::CmEvent, Kind::Reject, Kind::Errno];
+    pub const ALL: [Kind; 7] =
+        [Kind::Status, Kind::Rule, Kind::AsyncEvent, Kind::CmEvent, Kind::Reject, Kind::Message, Kind::Errno];
 
     /// The word in front of a name or number that asks for this kind.
     pub const fn word(self) -> &'static str {
@@ -31,6 +34,7 @@ impl Kind {
             Kind::Reject => "reject",
             Kind::Errno => "errno",
             Kind::Rule => "rule",
+            Kind::Message => "message",
         }
     }
 
@@ -42,6 +46,7 @@ impl Kind {
             Kind::CmEvent => "events of the connection manager (rdma_get_cm_event)",
             Kind::Reject => "reasons of RDMA_CM_EVENT_REJECTED (its status)",
             Kind::Errno => "errno of calls",
+            Kind::Message => "lines that programs, libraries and drivers print",
             Kind::Rule => "rules (ibv_wc.vendor_err, --why, --check)",
         }
     }
@@ -71,6 +76,17 @@ impl ExplainedWord {
         }
     }
 
+    /// All of it, for programs.
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "kind": self.kind.word(),
+            "name": self.name,
+            "number": self.number,
+            "short": self.short,
+            "text": self.text,
+        })
+    }
+
     /// The words of one of the texts.
     pub fn read(kind: Kind, source: &str) -> Vec<ExplainedWord> {
         let mut entries: Vec<ExplainedWord> = Vec::new();
@@ -83,7 +99,7 @@ impl ExplainedWord {
                 continue;
             }
             let Some((head, short)) = line.split_once(": ") else { continue };
-            let (name, last) = head.rsplit_once(' ').unwrap_or((head, ""));
+            let (name, last) = head.rsplit_once(' ').filter(|_| kind != Kind::Message).unwrap_or((head, ""));
             let (name, number) = match last.parse() {
                 Ok(number) => (name, Some(number)),
                 Err(_) => (head, super::errno::number(last)),

@@ -21,15 +21,38 @@ pub const ERRNO_MEANINGS: &[(&str, i32, &str)] = &[
     ("EMSGSIZE", libc::EMSGSIZE, "the message is too long"),
     ("EOPNOTSUPP", libc::EOPNOTSUPP, "this device does not do that"),
     ("EAFNOSUPPORT", libc::EAFNOSUPPORT, "addresses of that family are not supported"),
+    ("EACCES", libc::EACCES, "the process may not do that"),
+    ("EEXIST", libc::EEXIST, "it is there already"),
+    ("ENXIO", libc::ENXIO, "no such device or address"),
+    ("EPROTO", libc::EPROTO, "the two sides do not agree about the protocol"),
+    ("EPROTONOSUPPORT", libc::EPROTONOSUPPORT, "the device, or the kernel, does not know that protocol"),
+    ("ENOTSUP", libc::ENOTSUP, "this device does not do that"),
+    ("EHOSTUNREACH", libc::EHOSTUNREACH, "there is no way to the host, or it does not answer for its address"),
     ("EADDRINUSE", libc::EADDRINUSE, "the port or address is taken"),
     ("EADDRNOTAVAIL", libc::EADDRNOTAVAIL, "no interface of this host has the address"),
     ("ENETUNREACH", libc::ENETUNREACH, "there is no way to the address"),
+    ("ECONNABORTED", libc::ECONNABORTED, "the connection was given up"),
     ("ECONNRESET", libc::ECONNRESET, "the peer ended the connection"),
     ("EISCONN", libc::EISCONN, "it is connected already"),
     ("ENOTCONN", libc::ENOTCONN, "it is not connected"),
     ("ETIMEDOUT", libc::ETIMEDOUT, "the peer did not answer in time"),
     ("ECONNREFUSED", libc::ECONNREFUSED, "nobody listens there"),
 ];
+
+/// What an error means in general.
+pub fn meaning(number: u32) -> Option<&'static str> {
+    ERRNO_MEANINGS.iter().find(|(_, known, _)| *known as u32 == number).map(|(.., meaning)| *meaning)
+}
+
+/// The error whose sentence (`strerror`) is in a text of small letters; the longest, if there are several.
+pub fn in_words(lower: &str) -> Option<u32> {
+    let said = |code: i32| {
+        let text = std::io::Error::from_raw_os_error(code).to_string().to_ascii_lowercase();
+        text.split(" (os error").next().map(str::to_owned)
+    };
+    let found = ERRNO_MEANINGS.iter().filter_map(|(_, code, _)| said(*code).map(|text| (text, *code)));
+    found.filter(|(text, _)| lower.contains(text)).max_by_key(|(text, _)| text.len()).map(|(_, code)| code as u32)
+}
 
 /// The number of an error by its name.
 pub fn number(name: &str) -> Option<u32> {

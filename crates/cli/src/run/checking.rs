@@ -85,7 +85,8 @@ impl Checking {
     pub fn prepare(&self, command: &mut Command) -> Result<Settings, Failure> {
         let check = self.check.or_else(|| self.stays().then_some(self.why.unwrap_or(Format::Text)));
         // A test that does not look at its completions has failed all the same.
-        let counts_work = self.check_exit && self.why.is_none() && std::env::var_os(environment::WHY_VARIABLE).is_none();
+        let counts_work =
+            self.check_exit && self.why.is_none() && std::env::var_os(environment::WHY_VARIABLE).is_none();
         let why = if counts_work { check } else { self.why };
         let wanted = [(environment::WHY_VARIABLE, why), (environment::CHECK_VARIABLE, check)];
         if self.check_rules.is_some() && wanted.iter().all(|(_, format)| format.is_none()) {

@@ -40,6 +40,9 @@ impl Drop for Spool {
 #[derive(Deserialize, Clone, PartialEq, Eq, Debug)]
 pub struct WrittenFinding {
     pub rule: String,
+    /// Other rules that find the same mistake.
+    #[serde(default)]
+    pub also: Vec<String>,
     pub title: String,
     pub severity: String,
     /// Nanoseconds since the process's NIC was opened.

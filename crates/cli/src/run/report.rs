@@ -54,10 +54,10 @@ fn as_json(run: &Run) -> Value {
         .findings
         .iter()
         .map(|told| {
-            let WrittenFinding { rule, title, severity, at, wall, pid, tid, subject, .. } = told;
+            let WrittenFinding { rule, also, title, severity, at, wall, pid, tid, subject, .. } = told;
             let WrittenFinding { what, connection, cause, evidence, advice, count, .. } = told;
             json!({
-                "rule": rule, "title": title, "severity": severity, "at": at, "wall": wall, "pid": pid, "tid": tid,
+                "rule": rule, "also": also, "title": title, "severity": severity, "at": at, "wall": wall, "pid": pid, "tid": tid,
                 "program": run.program(*pid), "subject": subject, "what": what, "connection": connection, "cause": cause,
                 "evidence": evidence, "advice": advice, "count": count,
             })

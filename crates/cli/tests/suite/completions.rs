@@ -57,7 +57,7 @@ fn bash_completes_commands_options_devices_and_statuses() {
     assert_eq!(bash(&["run", "--device", "=", "ubi_l"]), ["ubi_lo"]);
     assert_eq!(bash(&["run", "--device", "ubi_lo,ubi_l"]), ["ubi_lo,ubi_lo"]);
     assert_eq!(bash(&["run", "--link", "="]), ["auto", "udp"]);
-    assert_eq!(bash(&["explain", ""]).len(), 24 + 6);
+    assert_eq!(bash(&["explain", ""]).len(), 24 + 7);
     assert_eq!(bash(&["explain", "IBV_WC_RETRY"]), ["IBV_WC_RETRY_EXC_ERR"]);
     assert_eq!(bash(&["explain", "retr"]), ["retry_exc_err"]);
     assert_eq!(bash(&["explain", "12"]), ["12"]);

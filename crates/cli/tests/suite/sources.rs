@@ -32,7 +32,7 @@ const NO_PAYLOAD: &[(&str, &str)] = &[
     ("hca/src/record/file.rs", "a test's; the one function that makes files is here"),
     ("hca/src/record/why/spool.rs", "for its owner alone"),
     ("inventory/src/ended.rs", "for its owner alone"),
-    ("ubiverbs/src/own/mapped.rs", "an example in its text"),
+    ("ubiverbs/src/buffer/shared.rs", "an example in its text"),
 ];
 
 fn sources(directory: &Path, found: &mut Vec<PathBuf>) {

@@ -1,5 +1,6 @@
 //! From messages to what programs are told: what the manager found out moves ids through their lives.
 
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use trace::{ConnectionEnd, DropReason};
@@ -133,7 +134,25 @@ impl Ids {
         }
     }
 
+    /// What a peer has asked for since it disconnected is not told before the disconnection.
+    fn tell_farewells_before(&mut self, event: &Event) {
+        let peer = match event {
+            Event::Request { route, .. } | Event::ServiceRequest { route, .. } => Some(route.destination),
+            Event::DisconnectRequested { .. } | Event::Suspected { .. } | Event::TimewaitEnded { .. } => None,
+            other => self.of(other.id()).and_then(|record| record.path).map(|path| path.dgid),
+        };
+        let records = &self.records;
+        let is_of = |key: &IdKey| records.get(key).is_some_and(|record| record.path.map(|path| path.dgid) == peer);
+        if peer.is_none() || !self.farewells.iter().any(|(_, key)| is_of(key)) {
+            return;
+        }
+        let (told, kept): (VecDeque<_>, _) = self.farewells.drain(..).partition(|(_, key)| is_of(key));
+        self.farewells = kept;
+        told.into_iter().for_each(|(_, key)| self.tell_of_end(key, 0));
+    }
+
     fn derive(&mut self, now: Time, local: &impl Fn(Gid) -> Option<LocalAddress>, event: Event) {
+        self.tell_farewells_before(&event);
         match event {
             Event::Request { listener, id, route, request, ece } => {
                 let kind = match request.transport() {
@@ -272,14 +291,21 @@ impl Ids {
         if serves != caller.kind {
             return None;
         }
-        let (header, rest) = IpCm::parse(caller.data).ok()?;
+        let (theirs, ours, rest) = match listening.settings.by_gid {
+            // Of a peer that is named by its GID no port is known.
+            true => ((caller.route.destination.to_ip(), 0), caller.route.source.to_ip(), caller.data),
+            false => {
+                let (header, rest) = IpCm::parse(caller.data).ok()?;
+                ((header.source, header.source_port), header.destination, rest)
+            }
+        };
         // The way back: our address is where the message went.
         let local = local(caller.route.source)?;
         let mut record = IdRecord::new(listening.space, caller.kind, psn);
         record.settings = listening.settings;
         (record.stage, record.unaccepted) = (Stage::Requested, true);
-        record.source = Some(local.scoped(header.destination, caller.port));
-        record.destination = Some(local.scoped(header.source, header.source_port));
+        record.source = Some(local.scoped(ours, caller.port));
+        record.destination = Some(local.scoped(theirs.0, theirs.1));
         record.local = Some(local);
         record.path = record.path_to(caller.route.destination);
         if let Some(path) = &mut record.path {

@@ -44,6 +44,8 @@ pub enum IdOption {
     ReuseAddress(bool),
     /// A wildcard of IPv6 leaves IPv4 alone.
     OnlyItsFamily(bool),
+    /// Its addresses are GIDs (`AF_IB`): a request does not begin with the IP addresses of both sides.
+    ByGid(bool),
     /// The ACK timeout of its queue pair, `4.096 us * 2^n`.
     AckTimeout(u8),
     /// Vendor and options of enhanced connection establishment.

@@ -27,6 +27,8 @@ pub enum Stage {
     Idle,
     /// It has an address of its own.
     Bound,
+    /// It searches for the way to the peer's address.
+    AddressQueried,
     /// It knows the peer's address, and from which of its own it is reached.
     AddressResolved,
     /// It knows the way.
@@ -57,6 +59,7 @@ impl Stage {
         match self {
             Stage::Idle => "idle",
             Stage::Bound => "bound to an address",
+            Stage::AddressQueried => "resolving an address",
             Stage::AddressResolved => "resolved to an address",
             Stage::RouteResolved => "resolved to a route",
             Stage::Listening => "listening",
@@ -77,6 +80,7 @@ pub(super) struct Settings {
     pub type_of_service: u8,
     pub reuse_address: bool,
     pub only_its_family: bool,
+    pub by_gid: bool,
     pub ack_timeout: Option<u8>,
     pub ece: Ece,
 }
@@ -198,6 +202,11 @@ impl IdRecord {
     /// Whether it is of datagrams, and not of a connection.
     pub fn is_datagram(&self) -> bool {
         matches!(self.space, PortSpace::Udp | PortSpace::Ipoib) || self.kind == Kind::UnreliableDatagram
+    }
+
+    /// Whether its addresses are GIDs, and requests do not begin with IP addresses.
+    pub fn is_by_gid(&self) -> bool {
+        self.settings.by_gid
     }
 
     /// The ACK timeout of its queue pair, `4.096 us * 2^n`: what the program set, else what was agreed on.

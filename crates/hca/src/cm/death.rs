@@ -5,8 +5,8 @@
 use super::{Cm, Inner, mad};
 use crate::nic::Nic;
 use crate::tuning::{DEATH_NOTICE_INTERVAL, DEATH_NOTICES, RECORD_KEEPER_SEARCH};
-use ::cm::IdKey;
 use ::cm::id::Stage;
+use ::cm::{IdKey, Transmit};
 use ::host::connection_records::ConnectionRecord;
 use ::host::slots::Slot;
 use trace::DropReason;
@@ -86,7 +86,7 @@ impl Inner {
         let Inner { dreqs_for_dead, psn, .. } = self;
         for words in dreqs_for_dead.iter_mut().filter(|words| words.next <= now) {
             *psn = psn.wrapping_add(1);
-            mad::send(&nic.ground, &words.route, &words.message, *psn);
+            mad::send(&nic.ground, &Transmit { route: words.route, datagram: words.message, again: true }, *psn);
             words.left -= 1;
             words.next = now + DEATH_NOTICE_INTERVAL;
         }

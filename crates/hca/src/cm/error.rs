@@ -43,6 +43,9 @@ pub enum CmError {
         #[source]
         source: io::Error,
     },
+    /// No neighbour answers for the address.
+    #[error("{0} cannot be reached: no host of the network answers for the address, or for that of its gateway")]
+    NoNeighbour(IpAddr),
     /// More private data than the message has room for.
     #[error("{length} bytes of private data; the message has room for {room}")]
     PrivateData {
@@ -70,6 +73,7 @@ impl CmError {
             CmError::NotLocal(_) => libc::EADDRNOTAVAIL,
             CmError::NoDevice(_) => libc::ENODEV,
             CmError::NoRoute { source, .. } => source.raw_os_error().unwrap_or(libc::ENETUNREACH),
+            CmError::NoNeighbour(_) => libc::ETIMEDOUT,
             CmError::Exhausted => libc::ENOMEM,
         }
     }

@@ -96,6 +96,7 @@ pub(super) fn report(key: IdKey, record: &IdRecord) -> inventory::ConnectionId {
     // The kernel's `enum rdma_cm_state`.
     let state = match record.stage {
         Stage::Idle => 0,
+        Stage::AddressQueried => 1,
         Stage::AddressResolved => 2,
         Stage::RouteResolved => 4,
         Stage::Connecting | Stage::Answered | Stage::Requested | Stage::Accepted | Stage::Connected => 5,

@@ -19,6 +19,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 use transport::{Kind, Modify, State};
 use wire::cm::{PortSpace, RejectReason};
 use wire::{Gid, Psn};
@@ -126,6 +127,11 @@ impl Id {
         self.read(|record| record.kind).unwrap_or(Kind::ReliableConnected)
     }
 
+    /// Whether its addresses are GIDs.
+    pub fn is_by_gid(&self) -> bool {
+        self.read(IdRecord::is_by_gid).unwrap_or(false)
+    }
+
     /// Its namespace of ports.
     pub fn space(&self) -> PortSpace {
         self.read(|record| record.space).unwrap_or(PortSpace::Tcp)
@@ -192,14 +198,35 @@ impl Id {
 
     /// Finds the device and the source address for a peer. A peer on the loopback is on the first device, if programs
     /// may not see the loopback's. [`EventKind::AddressResolved`] follows.
-    #[doc(alias = "rdma_resolve_addr")]
     pub fn resolve_address(&self, source: Option<SocketAddr>, destination: SocketAddr) -> Result<(), CmError> {
+        self.find_address(source, destination, None)
+    }
+
+    /// Finds the device and the source address like [`resolve_address`](Id::resolve_address), and asks the network for
+    /// the peer's neighbour where it is not known: [`EventKind::AddressResolved`] follows when that has answered, or
+    /// [`EventKind::AddressError`] when it has not in that time.
+    #[doc(alias = "rdma_resolve_addr")]
+    pub fn resolve_address_within(
+        &self,
+        source: Option<SocketAddr>,
+        destination: SocketAddr,
+        timeout: Duration,
+    ) -> Result<(), CmError> {
+        self.find_address(source, destination, Some(timeout))
+    }
+
+    fn find_address(
+        &self,
+        source: Option<SocketAddr>,
+        destination: SocketAddr,
+        timeout: Option<Duration>,
+    ) -> Result<(), CmError> {
         let stage = self.read(|record| record.stage).ok_or(DESTROYED_ID)?;
         if let (Stage::Idle, Some(source)) = (stage, source.filter(|source| !source.ip().is_unspecified())) {
             self.bind(source)?;
         }
         let fixed = self.nic.cm.inner.lock().ids.chosen_source(self.key, destination)?;
-        let destination = route::concrete(destination, fixed);
+        let destination = self.nic.on_a_link(route::concrete(destination, fixed), fixed, self.is_by_gid());
         let scope = route::scope_of(destination);
         // A group is reached from wherever the id is bound; the system need not have a route for it.
         let from = match (destination.ip().is_multicast(), fixed) {
@@ -211,19 +238,27 @@ impl Id {
             Err(error) if from.is_loopback() => self.nic.loopback_place(from).ok_or(error),
             place => place,
         };
-        self.change(|cm, _| {
-            let Inner { ids, handles, ports, .. } = cm;
-            let place = match place {
-                Ok(place) => place,
-                // The address is this host's and no device's: told as an event, as the kernel does.
-                Err(error) => return Ok(ids.fail_to_resolve_address(self.key, destination, -error.errno())?),
-            };
-            ids.resolve_address(self.key, from, place.local(), destination, self.take_port(ports))?;
-            if let Some(handle) = handles.get_mut(&self.key) {
-                handle.device.get_or_insert(place.device);
+        let place = match place {
+            Ok(place) => place,
+            // The address is this host's and no device's: told as an event, as the kernel does.
+            Err(error) => {
+                return self.change(|cm, _| cm.ids.fail_to_resolve_address(self.key, destination, -error.errno()));
             }
-            Ok::<_, CmError>(())
-        })
+        };
+        let search = match timeout {
+            Some(timeout) => self.nic.begin_search(from, destination.ip(), scope, timeout)?,
+            None => None,
+        };
+        let local = place.local();
+        self.change(|cm, _| {
+            let Inner { ids, ports, .. } = cm;
+            ids.query_address(self.key, from, local, destination, self.take_port(ports))
+        })?;
+        match search {
+            None => self.nic.cm.address_found(&self.nic, self.key, place, Ok(())),
+            Some(search) => self.nic.search_for(search, self.key, place),
+        }
+        Ok(())
     }
 
     /// Finds the way. [`EventKind::RouteResolved`] follows.

@@ -2,6 +2,7 @@
 //! pair 1 of the default partition has sent (specification 9.6 and 13.5.3); then its payload is looked at.
 
 use crate::ground::Ground;
+use ::cm::Transmit;
 use link::Destination;
 use trace::DropReason;
 use wire::cm::CmDatagram;
@@ -35,8 +36,10 @@ pub(super) fn read(headers: &Headers, payload: &[u8]) -> Result<Option<CmDatagra
     }
 }
 
-/// Sends a message. If it gets lost, its sender's timer will tell.
-pub(super) fn send(nic: &Ground, route: &::cm::Route, datagram: &CmDatagram, psn: u32) {
+/// Sends a message. If it gets lost, its sender's timer will tell; then it goes from another socket, for one flow may not
+/// get through. All messages that were not sent before come from one socket, so that networks keep them in order.
+pub(super) fn send(nic: &Ground, transmit: &Transmit, psn: u32) {
+    let Transmit { route, datagram, again } = transmit;
     let mut bytes = [0; MAD_LEN];
     if datagram.encode(&mut bytes).is_err() {
         nic.dropped(nic.now(), Some(Qpn::GSI), None, DropReason::Malformed);
@@ -51,7 +54,8 @@ pub(super) fn send(nic: &Ground, route: &::cm::Route, datagram: &CmDatagram, psn
         false => 0,
     };
     let ::cm::Route { source, destination } = *route;
-    let to = Destination { source, destination, from: Qpn::GSI, scope, traffic_class: 0, hop_limit: 64 };
+    let from = if *again { Qpn::new(psn) } else { Qpn::GSI };
+    let to = Destination { source, destination, from, scope, traffic_class: 0, hop_limit: 64 };
     nic.send_mad(&to, &headers, &bytes);
 }
 

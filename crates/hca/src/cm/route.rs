@@ -5,7 +5,7 @@ use super::error::CmError;
 use crate::nic::Nic;
 use crate::objects::device::Device;
 use ::cm::id::LocalAddress;
-use ::cm::id::address::with_scope;
+use ::cm::id::address::{is_link_local, with_scope};
 use ::host::descriptor::udp_socket;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -51,6 +51,24 @@ impl Nic {
         let same = gids.iter().find(|(_, gid)| gid.to_ip().is_ipv4() == destination.is_ipv4());
         let (index, gid) = *same.or(gids.first())?;
         Some(Place { device, gid, index: u8::try_from(index).ok()? })
+    }
+
+    /// A GID of a link says by itself which of the host's links it is on: that of the source, or else the first one that
+    /// has such addresses.
+    pub(crate) fn on_a_link(&self, destination: SocketAddr, source: Option<IpAddr>, by_gid: bool) -> SocketAddr {
+        if !by_gid || !is_link_local(destination.ip()) || scope_of(destination) != 0 {
+            return destination;
+        }
+        let is_on = |device: &Arc<Device>| {
+            let port = device.port();
+            port.active
+                && port.gids.iter().flatten().any(|gid| match source {
+                    Some(source) => gid.to_ip() == source,
+                    None => is_link_local(gid.to_ip()),
+                })
+        };
+        let device = self.shown_devices().into_iter().find(is_on);
+        with_scope(destination.ip(), destination.port(), device.map_or(0, |device| device.interface_index()))
     }
 
     /// What [`place`](Nic::place) returns, as far as it is known already.

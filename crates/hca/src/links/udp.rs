@@ -42,6 +42,8 @@ pub(crate) struct Udp {
     attachment: Mutex<Attachment>,
     /// Messages of connection management to processes of this host take no socket: see [`tell`](Udp::tell).
     local: Mutex<Forwarder>,
+    slots: Slots,
+    /// The slot of this process by whose name it speaks to itself.
     slot: Option<Slot>,
     fd: RawFd,
     /// To send from: as many as it should be, or none where the family is switched off.
@@ -82,7 +84,8 @@ impl Udp {
         let (v4, v6) = sockets()?;
         let attachment = Mutex::new(Rank::Attachment, attachment);
         let local = Mutex::new(Rank::LocalMessages, Forwarder::new());
-        Ok(Udp { attachment, local, slot: slots.owned().first().copied(), fd, v4, v6 })
+        let slot = slots.owned().first().copied();
+        Ok(Udp { attachment, local, slots: slots.clone(), slot, fd, v4, v6 })
     }
 
     /// Readable when something has arrived.
@@ -203,8 +206,11 @@ impl Udp {
             }
             Target::Here | Target::Nobody => [class.map(Name::Class), None],
         };
-        for name in names.into_iter().flatten().chain(self.slot.map(Name::Slot)) {
-            match local.tell(name, arrival) {
+        let own = self.slot.map(Name::Slot);
+        for name in names.into_iter().flatten().chain(own) {
+            // What is for this process goes one way, too, so that it keeps its order.
+            let ours = own.filter(|_| self.slots.registry().has(name));
+            match local.tell(ours.unwrap_or(name), arrival) {
                 Ok(()) => return true,
                 Err(Loss::Nobody) => {}
                 Err(_) => return false,

@@ -5,6 +5,7 @@ use crate::call_trace as calls;
 use crate::nic::Nic;
 use crate::objects::device::Device;
 use crate::queue_pair::Qp;
+use crate::queue_pair::reach::Neighbour;
 use trace::Call;
 use transport::{AddressVector, Attributes, Modify, ModifyError, PostError, ReceiveRequest, SendRequest, State};
 
@@ -16,9 +17,20 @@ impl Nic {
 }
 
 impl Qp {
-    /// Changes state and attributes, or neither. The link to its peer is chosen on the way to RTR.
+    /// Changes state and attributes, or neither. The link to its peer is chosen on the way to RTR, and where the network
+    /// has to be asked for the peer, this waits for its answer, a second at most.
     pub fn modify(&self, nic: &Nic, modify: &Modify) -> Result<(), ModifyError> {
-        self.change(&nic.ground, modify)?;
+        self.change_and_tell(nic, modify, Neighbour::Asked)
+    }
+
+    /// Changes state and attributes like [`modify`](Qp::modify), for a thread that must not wait: the network is not
+    /// asked.
+    pub fn modify_at_once(&self, nic: &Nic, modify: &Modify) -> Result<(), ModifyError> {
+        self.change_and_tell(nic, modify, Neighbour::Unasked)
+    }
+
+    fn change_and_tell(&self, nic: &Nic, modify: &Modify, neighbour: Neighbour) -> Result<(), ModifyError> {
+        self.change(&nic.ground, modify, neighbour)?;
         nic.called(Some(self.qpn()), || calls::modify_qp(modify));
         if let Some(av) = &modify.av {
             nic.called(Some(self.qpn()), || calls::path(self.context().device().port().gid(av.sgid_index), av));

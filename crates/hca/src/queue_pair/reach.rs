@@ -1,10 +1,13 @@
 //! Whether a peer can be reached at all, asked before a queue pair is told that it is connected: a wrong address is an
-//! error where it is given, not a time-out later. What cannot be known (whether the peer is there) is not asked.
+//! error where it is given, not a time-out later. As with kernels, the network is asked for the peer's neighbour, and a
+//! call may wait for that; whether a process has the queue pair is not asked.
 
 use crate::ground::Ground;
 use crate::links::path::{Link, Path};
 use crate::objects::device::Device;
+use crate::tuning::NEIGHBOUR_TIMEOUT;
 use ::host::descriptor::udp_socket;
+use ::host::neighbours::{Search, Unreachable, Way};
 use link::udp::{Family, Route};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -20,6 +23,7 @@ impl Ground {
         peer: Qpn,
         mtu: Option<Mtu>,
         lane: u32,
+        neighbour: Neighbour,
     ) -> Result<(), ModifyError> {
         let to = av.dgid.to_ip();
         let no_way = |why| Err(ModifyError::NoWay { to, why });
@@ -47,8 +51,33 @@ impl Ground {
         match routed(&route) {
             Err(error) if no_route(&error) => no_way("the system has no route to it from the source address"),
             // There is one, or the system had no socket to ask with.
-            _ => Ok(()),
+            _ if neighbour == Neighbour::Unasked => Ok(()),
+            _ => find_neighbour(&route),
         }
+    }
+}
+
+/// Whether the network is asked for the neighbour by which a peer is reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Neighbour {
+    /// It is, and a neighbour that is not known yet is waited for.
+    Asked,
+    /// Not by a thread that must not wait.
+    Unasked,
+}
+
+/// Waits until the neighbour is known by which a peer is reached. Mostly it is.
+fn find_neighbour(route: &Route) -> Result<(), ModifyError> {
+    let way = Way { source: route.source, destination: route.destination, scope: route.scope };
+    let found = match Search::begin(way, NEIGHBOUR_TIMEOUT) {
+        Ok(Some(search)) => search.wait(),
+        Ok(None) => Ok(()),
+        Err(error) => Err(error),
+    };
+    match found {
+        Err(Unreachable::TimedOut) => Err(ModifyError::NoNeighbour { to: route.destination }),
+        // There was a route a moment ago.
+        _ => Ok(()),
     }
 }
 

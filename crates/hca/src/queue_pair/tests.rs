@@ -77,7 +77,7 @@ impl End {
                 ..modify(State::ReadyToSend)
             },
         ];
-        steps.iter().for_each(|step| self.qp.change(ground, step).unwrap());
+        steps.iter().for_each(|step| self.qp.change(ground, step, Neighbour::Unasked).unwrap());
     }
 
     fn completed(&self) -> Vec<(u64, Status)> {

@@ -177,7 +177,7 @@ impl Ground {
         }
     }
 
-    /// Sends a management datagram.
+    /// Sends a management datagram, from the socket that `to.from` chooses.
     pub(crate) fn send_mad(&self, to: &Destination, headers: &Headers, bytes: &[u8]) {
         if let Some(capture) = &self.records.capture {
             let route = Route::from(to);
@@ -199,10 +199,8 @@ impl Ground {
         };
         let length = bytes.len();
         let mut train = link::Train { headers, count: 1, mtu: 0, length, fill: &mut fill };
-        // Each from another socket: if one flow does not get through, the repeats do. If it is not sent, that is told
-        // of there; the message is lost, and its sender will find out.
-        let flow = Qpn::new(headers.bth.psn.value());
-        let _ = self.outgoing(flow).send(&Route::from(to), &mut train, || None, false);
+        // If it is not sent, that is told of there; the message is lost, and its sender will find out.
+        let _ = self.outgoing(to.from).send(&Route::from(to), &mut train, || None, false);
     }
 
     /// The management class that a datagram asks something of, on the device with an address.

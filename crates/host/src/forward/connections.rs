@@ -11,6 +11,7 @@ use crate::holders::{self, Trust};
 use crate::names::Name;
 use crate::offer::Offer;
 use crate::slots::Registry;
+use crate::target::Target;
 use crate::{greeting, inquiry, passing};
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -102,6 +103,8 @@ struct Connection {
     socket: Descriptor,
     name: Name,
     uid: u32,
+    /// It is of this process itself.
+    own: bool,
     /// The connection records of its process, to be read when it ends.
     will: Option<Descriptor>,
     /// Its process forwards. A process that only checks whether this name is taken does not.
@@ -139,7 +142,7 @@ impl Connections {
     /// Serves a connection from now on. Any user may speak to this process, but not on so many connections that others
     /// cannot.
     pub fn admit(&mut self, place: ConnectionService<'_>, caller: Caller, take: &mut impl FnMut(&Arrival<'_>)) {
-        let Caller { socket, name, uid } = caller;
+        let Caller { socket, name, uid, own } = caller;
         let of_user = self.open.values().filter(|connection| connection.uid == uid).count();
         if !self.trust.is_own(uid) && of_user >= OF_ONE_STRANGER {
             self.make_room(place, Some(uid), take);
@@ -148,7 +151,7 @@ impl Connections {
         }
         let key = place.registry.new_key();
         if place.set.add(socket.raw(), key).is_ok() {
-            self.open.insert(key, Connection { socket, name, uid, will: None, forwards: false, hung_up: false });
+            self.open.insert(key, Connection { socket, name, uid, own, will: None, forwards: false, hung_up: false });
         }
     }
 
@@ -256,7 +259,10 @@ impl Connections {
                 self.close(place, key);
                 return None;
             }
-            if !place.registry.has(connection.name) {
+            // A part of this process speaks to each name by a connection of its own, also of what no process has an ear
+            // for. Another process has one connection to all that is ours.
+            let own = connection.own;
+            if own && !place.registry.has(connection.name) {
                 let bytes = self.buffer.get(..length).unwrap_or_default();
                 self.collected.misdelivered += u64::from(message::count(bytes));
                 self.hang_up(key);
@@ -265,22 +271,29 @@ impl Connections {
             if let Some(connection) = self.open.get_mut(&key) {
                 connection.forwards = true;
             }
-            let (mut packets, mut refused, now) = (0, 0, Instant::now());
+            let (mut packets, mut refused, mut misdelivered, now) = (0, 0, 0, Instant::now());
             let Connections { trust, claims, buffer, .. } = self;
             let malformed = message::read(buffer.get(..length).unwrap_or_default(), |arrival| {
                 let believed = match arrival.origin {
                     Origin::Local => claims.are_true(uid, arrival, now),
                     _ => trust.forwards(uid, &arrival.ip, now),
                 };
-                if believed && claims::is_intact(arrival) {
+                if !(believed && claims::is_intact(arrival)) {
+                    refused += 1;
+                } else if own || place.registry.is_target(Target::of(arrival)) {
                     packets += 1;
                     take(arrival);
                 } else {
-                    refused += 1;
+                    misdelivered += 1;
                 }
             });
             self.collected.packets += packets;
             self.collected.refused += refused;
+            self.collected.misdelivered += misdelivered;
+            if misdelivered > 0 {
+                // The sender connects again, and so finds the present owner.
+                self.hang_up(key);
+            }
             if malformed > 0 {
                 // It does not speak as we do. It may connect again.
                 self.collected.malformed += u64::from(malformed);

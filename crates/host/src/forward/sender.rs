@@ -1,5 +1,6 @@
 //! The forwarding side: connections to owners, opened when first needed and kept, and a message under construction for
-//! each.
+//! each name. A process has many names, and one connection leads to it, by whichever name it was reached first: so what
+//! is sent to it arrives in the order in which it was sent.
 
 use super::everybody::Everybody;
 use super::message;
@@ -15,6 +16,9 @@ use std::time::{Duration, Instant};
 
 /// How many connections are kept. Programs have few descriptors; the one least used makes room.
 const MAX_KEPT_CONNECTIONS: usize = 128;
+
+/// Names whose owner is remembered. A process may have many ports.
+const MAX_KNOWN_NAMES: usize = 4096;
 
 /// How much an owner may leave unread; the kernel grants what the system allows (`net.core.wmem_max`).
 const UNREAD_BYTES_MAX: libc::c_int = 4 << 20;
@@ -98,7 +102,9 @@ impl FormerOwners {
 /// message is full.
 #[derive(Debug, Default)]
 pub struct Forwarder {
-    connections: HashMap<Name, Connection>,
+    connections: HashMap<Owner, Connection>,
+    /// Which process has a name, as found out lately.
+    ways: HashMap<Name, Way>,
     /// Messages under construction.
     messages: Vec<(Name, Vec<u8>)>,
     buffers: Vec<Vec<u8>>,
@@ -108,12 +114,31 @@ pub struct Forwarder {
     forwarded: Forwarded,
 }
 
+/// A process, as far as the kernel tells one from another. One in a foreign namespace of processes has no number here,
+/// and parts of our own process may each have names: then every name stands for itself.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Owner {
+    process: Peer,
+    name: Option<Name>,
+}
+
+impl Owner {
+    fn of(name: Name, process: Peer) -> Owner {
+        let is_told_apart = process.pid > 0 && !process.is_this_process();
+        Owner { process, name: (!is_told_apart).then_some(name) }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    owner: Owner,
+    /// When the owner was last seen to have the name.
+    verified: Instant,
+}
+
 #[derive(Debug)]
 struct Connection {
     socket: Descriptor,
-    peer: Peer,
-    /// When it was last seen to lead to the owner of the name.
-    verified: Instant,
     used: u64,
 }
 
@@ -135,7 +160,7 @@ impl Forwarder {
 
     /// Whether a process has this name.
     pub fn reaches(&mut self, name: Name) -> bool {
-        self.connections.contains_key(&name) || self.connect(name, Instant::now()).is_ok()
+        self.ways.contains_key(&name) || self.connect(name, Instant::now()).is_ok()
     }
 
     /// The slots of all processes of this host, for a packet that does not name its own; none if there were too many
@@ -195,13 +220,15 @@ impl Forwarder {
     /// Sends what was put together.
     pub fn flush(&mut self, mut lost: impl FnMut(&Arrival<'_>, Loss)) {
         let _shield = (!self.messages.is_empty()).then(Shield::up);
-        while let Some((name, mut bytes)) = self.messages.pop() {
+        let mut messages = std::mem::take(&mut self.messages);
+        for (name, mut bytes) in messages.drain(..) {
             if !bytes.is_empty() {
                 self.send(name, &bytes, &mut lost);
             }
             bytes.clear();
             self.buffers.push(bytes);
         }
+        self.messages = messages;
     }
 
     fn send(&mut self, name: Name, bytes: &[u8], lost: &mut impl FnMut(&Arrival<'_>, Loss)) {
@@ -234,10 +261,11 @@ impl Forwarder {
         // out.
         let mut loss = Loss::Nobody;
         for _ in 0..2 {
-            if !self.connections.contains_key(&name) {
-                self.connect(name, now)?;
-            }
-            let Some(connection) = self.connections.get_mut(&name) else { return Err(Loss::System) };
+            let owner = match self.ways.get(&name) {
+                Some(way) => way.owner,
+                None => self.connect(name, now)?,
+            };
+            let Some(connection) = self.connections.get_mut(&owner) else { return Err(Loss::System) };
             connection.used = self.uses;
             match send(&connection.socket, bytes) {
                 Ok(()) => return Ok(()),
@@ -248,31 +276,39 @@ impl Forwarder {
                         }
                         loss = Loss::Full;
                     }
-                    _ => {
-                        self.connections.remove(&name);
-                    }
+                    _ => self.close(owner),
                 },
             }
         }
         Err(loss)
     }
 
-    /// Forgets a connection that does not lead to the present owner of the name, and says so.
+    /// Forgets who has a name if that is not the present owner, and says so.
     fn verify(&mut self, name: Name, now: Instant, belief: Duration) -> bool {
-        let Some(connection) = self.connections.get_mut(&name) else { return false };
-        if now.saturating_duration_since(connection.verified) < belief {
+        let Some(way) = self.ways.get_mut(&name) else { return false };
+        if now.saturating_duration_since(way.verified) < belief {
             return false;
         }
-        connection.verified = now;
+        way.verified = now;
+        let owner = way.owner;
         match names::owner(name) {
-            Ok(Some(peer)) if peer == connection.peer => false,
+            Ok(Some(peer)) if peer == owner.process => false,
             // Stopped with a full backlog, or no descriptors to ask with: nothing was learnt.
             Err(_) => false,
             Ok(_) => {
-                self.connections.remove(&name);
+                self.ways.remove(&name);
+                // Without a name that leads there it may be the connection of a process that has ended.
+                if !self.ways.values().any(|way| way.owner == owner) {
+                    self.connections.remove(&owner);
+                }
                 true
             }
         }
+    }
+
+    fn close(&mut self, owner: Owner) {
+        self.connections.remove(&owner);
+        self.ways.retain(|_, way| way.owner != owner);
     }
 
     /// Closes the connections whose other end has gone. A server whose clients come and go would keep one for each of
@@ -286,32 +322,43 @@ impl Forwarder {
         if ended > 0 {
             let has_ended = |fd| asked.iter().any(|asked| asked.fd == fd && asked.revents != 0);
             self.connections.retain(|_, connection| !has_ended(connection.socket.raw()));
+            self.ways.retain(|_, way| self.connections.contains_key(&way.owner));
         }
     }
 
-    fn connect(&mut self, name: Name, now: Instant) -> Result<(), Loss> {
-        let (socket, peer) = names::connect_to_owner(name).map_err(|error| match error.raw_os_error() {
+    /// Finds out who has a name, and connects, unless a connection leads there already.
+    fn connect(&mut self, name: Name, now: Instant) -> Result<Owner, Loss> {
+        let (socket, process) = names::connect_to_owner(name).map_err(|error| match error.raw_os_error() {
             Some(libc::ECONNREFUSED) => Loss::Nobody,
             Some(libc::EAGAIN) => Loss::Full,
             _ => Loss::System,
         })?;
         if let Some(slot) = name.slot()
-            && !self.former.may_take_over(slot, peer.uid, now)
+            && !self.former.may_take_over(slot, process.uid, now)
         {
             return Err(Loss::Nobody);
         }
-        let (backlog, size) = (UNREAD_BYTES_MAX, size_of::<libc::c_int>() as libc::socklen_t);
-        // SAFETY: the value is a live `c_int` of the size given. If it is refused the stock buffer has to do.
-        unsafe {
-            libc::setsockopt(socket.raw(), libc::SOL_SOCKET, libc::SO_SNDBUF, (&raw const backlog).cast(), size);
-        }
         self.forget_ended();
-        if self.connections.len() >= MAX_KEPT_CONNECTIONS {
-            let oldest = self.connections.iter().min_by_key(|(_, connection)| connection.used).map(|(name, _)| *name);
-            oldest.and_then(|name| self.connections.remove(&name));
+        let owner = Owner::of(name, process);
+        if !self.connections.contains_key(&owner) {
+            let (backlog, size) = (UNREAD_BYTES_MAX, size_of::<libc::c_int>() as libc::socklen_t);
+            // SAFETY: the value is a live `c_int` of the size given. If it is refused the stock buffer has to do.
+            unsafe {
+                libc::setsockopt(socket.raw(), libc::SOL_SOCKET, libc::SO_SNDBUF, (&raw const backlog).cast(), size);
+            }
+            if self.connections.len() >= MAX_KEPT_CONNECTIONS {
+                let oldest = self.connections.iter().min_by_key(|(_, connection)| connection.used);
+                if let Some(oldest) = oldest.map(|(owner, _)| *owner) {
+                    self.close(oldest);
+                }
+            }
+            self.connections.insert(owner, Connection { socket, used: self.uses });
         }
-        self.connections.insert(name, Connection { socket, peer, verified: now, used: self.uses });
-        Ok(())
+        if self.ways.len() >= MAX_KNOWN_NAMES {
+            self.ways.clear();
+        }
+        self.ways.insert(name, Way { owner, verified: now });
+        Ok(owner)
     }
 }
 

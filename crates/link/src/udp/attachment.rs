@@ -20,9 +20,8 @@
 //! ```
 
 mod groups;
-mod target;
 
-pub use target::Target;
+pub use host::target::Target;
 
 use self::groups::Groups;
 use crate::dropped::{Dropped, Drops};

@@ -94,6 +94,12 @@ pub enum ModifyError {
         /// What is in the way.
         why: &'static str,
     },
+    /// The network does not know the peer, or the gateway to it.
+    #[error("no host of the network answers for {to}, or for the gateway to it")]
+    NoNeighbour {
+        /// The peer's address.
+        to: IpAddr,
+    },
     /// A number that no queue pair has.
     #[error("DEST_QPN {qpn} stands for multicast and is no queue pair to connect to")]
     NoSuchPeer {

@@ -1,11 +1,10 @@
 //! Memory of the device: allocated and copied by the program, reached by peers through regions over it.
 
-use crate::backend;
 use crate::device::{Context, ContextCore};
-use crate::domain::ProtectionDomain;
-use crate::error::Error;
+use crate::domain::{ProtectionDomain, grantable};
 use crate::registration::{Registration, empty, within};
 use crate::remote::RemoteSlice;
+use crate::seam::{self, Error};
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -51,7 +50,7 @@ use transport::Access;
 #[derive(Clone)]
 #[doc(alias = "ibv_dm")]
 pub struct DeviceMemory {
-    memory: Arc<dyn backend::DeviceMemory>,
+    memory: Arc<dyn seam::DeviceMemory>,
     context: Arc<ContextCore>,
     length: usize,
 }
@@ -66,11 +65,21 @@ pub struct DeviceMemoryBuilder<'a> {
     alignment: usize,
 }
 
-impl<'a> DeviceMemoryBuilder<'a> {
-    pub(crate) fn new(context: &'a Context, length: usize) -> DeviceMemoryBuilder<'a> {
-        DeviceMemoryBuilder { context, length, alignment: 1 }
+impl Context {
+    /// How many bytes of memory the device has of its own, in use or not; zero if it has none.
+    #[doc(alias = "ibv_query_device_ex")]
+    pub fn device_memory_size(&self) -> u64 {
+        self.core.opened.device_memory_size()
     }
 
+    /// `length` bytes of the device's own memory, about to be allocated.
+    #[doc(alias = "ibv_alloc_dm")]
+    pub fn device_memory(&self, length: usize) -> DeviceMemoryBuilder<'_> {
+        DeviceMemoryBuilder { context: self, length, alignment: 1 }
+    }
+}
+
+impl<'a> DeviceMemoryBuilder<'a> {
     /// Where it begins in the device is a multiple of this power of two, of up to two megabytes; it is one of 64 in any
     /// case.
     pub fn aligned_to(self, alignment: usize) -> DeviceMemoryBuilder<'a> {
@@ -83,6 +92,10 @@ impl<'a> DeviceMemoryBuilder<'a> {
     /// [`Error::Create`] for nothing, for more than the device has left, and for an alignment it cannot give.
     #[doc(alias = "ibv_alloc_dm")]
     pub fn allocate(self) -> Result<DeviceMemory, Error> {
+        if !self.alignment.is_power_of_two() {
+            let source = format!("its alignment must be a power of two, and {} is none", self.alignment).into();
+            return Err(Error::Create { what: "device memory", source });
+        }
         let context = &self.context.core;
         let memory = context.opened.allocate_device_memory(self.length, self.alignment)?;
         Ok(DeviceMemory { memory, context: Arc::clone(context), length: self.length })
@@ -166,14 +179,18 @@ struct Cover {
     offset: usize,
 }
 
-impl DeviceRegion {
-    pub(crate) fn new(
-        pd: &ProtectionDomain,
+impl ProtectionDomain {
+    /// Registers a part of the device's memory, for peers with these rights, if any, and for work of this program.
+    /// Several regions may cover the same bytes.
+    #[doc(alias = "ibv_reg_dm_mr")]
+    pub fn share_device(
+        &self,
         memory: &DeviceMemory,
         range: Range<usize>,
-        access: Access,
+        rights: Access,
     ) -> Result<DeviceRegion, Error> {
-        if !Arc::ptr_eq(&memory.context, pd.core()) {
+        grantable(rights)?;
+        if !Arc::ptr_eq(&memory.context, self.core()) {
             return Err(Error::OtherDevice { what: "device memory" });
         }
         let length = range.end.saturating_sub(range.start);
@@ -181,12 +198,14 @@ impl DeviceRegion {
         if length == 0 {
             return Err(empty());
         }
-        let key = memory.memory.register(range.start as u64, length, pd.id, access)?;
-        let registration = Registration::new(&pd.core().opened, pd.id, key);
+        let key = memory.memory.register(range.start as u64, length, self.id, rights | Access::LOCAL_WRITE)?;
+        let registration = Registration::new(&self.core().opened, self.id, key);
         let cover = Cover { registration, memory: memory.clone(), offset: range.start };
         Ok(DeviceRegion { cover: Arc::new(cover), start: 0, length })
     }
+}
 
+impl DeviceRegion {
     /// How many bytes.
     #[allow(clippy::len_without_is_empty)] // it never is
     pub fn len(&self) -> usize {

@@ -2,9 +2,9 @@
 #![allow(unsafe_code)]
 
 use crate::domain::{ProtectionDomain, grantable};
-use crate::error::Error;
 use crate::registration::{Registration, empty, within};
 use crate::remote::RemoteSlice;
+use crate::seam::Error;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! A part of a buffer, for one piece of work.
 
 use crate::buffer::{Buffer, Destination, Source, sealed::Lend};
-use crate::error::{Error, Failed};
 use crate::registration::within;
+use crate::seam::{Error, Failed};
 use std::fmt;
 use std::ops::Range;
 use transport::{ProtectionDomain, Sge};

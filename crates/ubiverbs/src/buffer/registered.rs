@@ -115,3 +115,11 @@ impl fmt::Debug for Registered {
         write!(f, "Registered({} bytes)", self.length)
     }
 }
+
+/// These bytes, registered until the last of their handles is dropped.
+#[cfg(feature = "bytes")]
+impl From<Registered> for bytes::Bytes {
+    fn from(buffer: Registered) -> bytes::Bytes {
+        bytes::Bytes::from_owner(buffer)
+    }
+}

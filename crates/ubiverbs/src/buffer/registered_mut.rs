@@ -2,6 +2,8 @@
 
 use crate::allocation::{Allocation, Span};
 use crate::buffer::Registered;
+use crate::domain::ProtectionDomain;
+use crate::seam::{Error, Failed};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
@@ -41,6 +43,35 @@ use std::ops::{Deref, DerefMut};
 #[doc(alias = "ibv_mr")]
 pub struct RegisteredMut {
     span: Span,
+}
+
+impl ProtectionDomain {
+    /// Allocates and registers `length` zeroed bytes, aligned to a cache line.
+    #[doc(alias = "ibv_reg_mr")]
+    pub fn allocate(&self, length: usize) -> Result<RegisteredMut, Error> {
+        let allocation = Allocation::owned(&self.core().opened, self.id, length)?;
+        Ok(RegisteredMut::new(Span::all(allocation)))
+    }
+
+    /// Registers bytes the program has, where they are.
+    ///
+    /// ```
+    /// # let context = ubiverbs::device("ubi_lo")?.open()?;
+    /// # let pd = context.alloc_pd()?;
+    /// let message = pd.register(b"a message".to_vec())?.freeze();
+    /// assert_eq!(&*message, b"a message");
+    /// # Ok::<(), ubiverbs::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Gives the bytes back if they cannot be registered.
+    #[doc(alias = "ibv_reg_mr")]
+    pub fn register(&self, bytes: impl Into<Box<[u8]>>) -> Result<RegisteredMut, Failed<Box<[u8]>>> {
+        match Allocation::adopt(&self.core().opened, self.id, bytes.into()) {
+            Ok(allocation) => Ok(RegisteredMut::new(Span::all(allocation))),
+            Err((error, buffer)) => Err(Failed { error, buffer }),
+        }
+    }
 }
 
 impl RegisteredMut {
@@ -140,5 +171,13 @@ impl AsMut<[u8]> for RegisteredMut {
 impl fmt::Debug for RegisteredMut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "RegisteredMut({} bytes)", self.len())
+    }
+}
+
+/// These bytes, registered until the last of their handles is dropped.
+#[cfg(feature = "bytes")]
+impl From<RegisteredMut> for bytes::Bytes {
+    fn from(buffer: RegisteredMut) -> bytes::Bytes {
+        bytes::Bytes::from_owner(buffer)
     }
 }

@@ -1,14 +1,11 @@
 //! Channels of events: where a program that handles every step itself hears of its ids.
 
-use super::error::ConnectError;
 use super::id::Id;
 use super::{Body, EventKind};
 use crate::address::AddressHandle;
-use crate::backend::{self, Backend, connections};
-use crate::close_reason::CloseReason;
-use crate::completion_queue::wake;
-use crate::error::Error;
-use crate::lock;
+use crate::backend;
+use crate::seam::{Backend, CloseReason, ConnectError, Error, connections};
+use crate::{lock, wake};
 use hca::cm::ConnectionEnd;
 use std::fmt;
 use std::future::Future;
@@ -20,6 +17,9 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use wire::cm::{RejectReason, SidrStatus};
+
+/// The status of what nobody answered: Linux's `-ETIMEDOUT`.
+const OUT_OF_TIME: i32 = -110;
 
 /// Where events of [`Id`]s arrive, oldest first. A handle; clones are the same channel.
 ///
@@ -152,7 +152,7 @@ impl Future for NextEvent<'_> {
         if let Some(event) = self.channel.try_next() {
             return Poll::Ready(event);
         }
-        crate::simulation::waits_for(|| "an event of the connection manager".into());
+        crate::seam::environment::waits_for(|| "an event of the connection manager".into());
         let mut waiters = lock(&self.channel.core.waiters);
         if !waiters.iter().any(|waiter| waiter.will_wake(context.waker())) {
             waiters.push(context.waker().clone());
@@ -249,8 +249,10 @@ impl Event {
             },
             (EventKind::Unreachable, _) => ConnectError::TimedOut { to: peer },
             (EventKind::Disconnected, _) => ConnectError::Gone { peer },
-            (EventKind::AddressError, _) => ConnectError::NoDevice { address: peer.ip() },
-            (EventKind::RouteError, _) => ConnectError::NoRoute { to: peer.ip(), source: system() },
+            (EventKind::AddressError, status) if status != OUT_OF_TIME => ConnectError::NoDevice { address: peer.ip() },
+            (EventKind::AddressError | EventKind::RouteError, _) => {
+                ConnectError::NoRoute { to: peer.ip(), source: system() }
+            }
             (EventKind::ConnectError | EventKind::DeviceRemoval | EventKind::MulticastError, status) => {
                 ConnectError::Unexpected { event: self.kind, status }
             }

@@ -2,10 +2,10 @@
 
 use super::hub::Party;
 use super::pending::Pending;
-use crate::close_reason::CloseReason;
 use crate::completion_queue::CompletionQueue;
 use crate::domain::ProtectionDomain;
 use crate::queue_pair::{PreparedQueuePair, QueuePair};
+use crate::seam::{CloseReason, ConnectError};
 use crate::transports::{Connected, Reliable, Transport};
 use std::fmt;
 use std::net::SocketAddr;
@@ -128,7 +128,7 @@ impl<T: Connected> Connection<T> {
     /// [`CloseReason::PeerDisconnected`].
     ///
     /// # Errors
-    /// [`ConnectError::PrivateData`](super::ConnectError::PrivateData) if there are more. Then the connection still
+    /// [`ConnectError::PrivateData`](ConnectError::PrivateData) if there are more. Then the connection still
     /// stands.
     ///
     /// # Cancel safety
@@ -138,7 +138,7 @@ impl<T: Connected> Connection<T> {
         let inner = Arc::clone(&self.inner);
         let length = private_data.len();
         if length > DISCONNECT_ROOM {
-            let error = super::ConnectError::PrivateData { length, room: DISCONNECT_ROOM };
+            let error = ConnectError::PrivateData { length, room: DISCONNECT_ROOM };
             return Pending::start(async move { Err(error.into()) });
         }
         let private_data = private_data.to_vec();

@@ -1,6 +1,7 @@
 //! Things to do a moment later, and a thread that lives while there are any.
 
 use crate::lock;
+use crate::seam::environment;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -20,9 +21,15 @@ pub(crate) struct Deferred {
 impl Deferred {
     /// Does something a moment later.
     pub fn push(self: &Arc<Deferred>, work: impl Fn() + Send + Sync + 'static) {
-        let Err(work) = crate::simulation::later(FLUSH_DELAY, work) else { return };
+        let work: Work = Arc::new(work);
+        if let Some(environment) = environment::current() {
+            let work = Arc::clone(&work);
+            if environment.later(FLUSH_DELAY, Box::new(move || work())) {
+                return;
+            }
+        }
         let mut works = lock(&self.works);
-        works.push_back((Instant::now() + FLUSH_DELAY, Arc::new(work)));
+        works.push_back((Instant::now() + FLUSH_DELAY, work));
         if works.len() > 1 {
             // The thread that does the others does this.
             return;

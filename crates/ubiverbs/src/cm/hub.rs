@@ -5,14 +5,12 @@ use super::channel::{Event, EventChannel};
 use super::deferred::Deferred;
 use super::id::Id;
 use super::{EventKind, PortSpace};
-use crate::backend::{self, Backend};
-use crate::close_reason::CloseReason;
-use crate::completion_queue::wake;
+use crate::backend;
 use crate::device::{Context, ContextCore};
-use crate::error::Error;
-use crate::lock;
-use crate::simulation;
+use crate::seam::{Backend, CloseReason, ConnectError, Error, environment};
+use crate::{lock, wake};
 use latch::PerProcess;
+use std::any::Any;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::future::poll_fn;
@@ -40,8 +38,14 @@ pub(crate) struct Hub {
 impl Hub {
     /// The hub of this process; a forked child makes its own.
     pub fn ours() -> Result<Arc<Hub>, Error> {
-        if let Some(hub) = simulation::hub(|| Hub::new(&backend::current()?)) {
-            return hub;
+        if let Some(kept) = environment::current().and_then(|environment| environment.kept()) {
+            let known = kept.get().and_then(|hub| Arc::clone(hub).downcast::<Hub>().ok());
+            if let Some(hub) = known {
+                return Ok(hub);
+            }
+            let hub = Hub::new(&backend::current()?)?;
+            let _ = kept.set(Arc::clone(&hub) as Arc<dyn Any + Send + Sync>);
+            return Ok(hub);
         }
         static OURS: PerProcess<Mutex<Option<Arc<Hub>>>> = PerProcess::new();
         let mut ours = lock(OURS.get_or_make(Mutex::default));
@@ -213,7 +217,7 @@ impl Party {
         if let Some(event) = inner.events.pop_front() {
             return Poll::Ready(event);
         }
-        simulation::waits_for(|| format!("the connection manager: {:?}", self.id));
+        environment::waits_for(|| format!("the connection manager: {:?}", self.id));
         inner.note(context.waker());
         Poll::Pending
     }
@@ -229,7 +233,7 @@ impl Party {
         if event.kind == kind {
             return Ok(event);
         }
-        let unexpected = || super::ConnectError::Unexpected { event: event.kind, status: event.status };
+        let unexpected = || ConnectError::Unexpected { event: event.kind, status: event.status };
         Err(event.failure().unwrap_or_else(unexpected).into())
     }
 
@@ -257,7 +261,7 @@ impl Party {
             if inner.ended.is_some() {
                 return Poll::Ready(());
             }
-            simulation::waits_for(|| format!("the end of a connection: {:?}", self.id));
+            environment::waits_for(|| format!("the end of a connection: {:?}", self.id));
             inner.note(context.waker());
             Poll::Pending
         })
@@ -271,7 +275,7 @@ impl Party {
             if let Some(found) = look() {
                 return Poll::Ready(found);
             }
-            simulation::waits_for(|| format!("the end of a connection: {:?}", self.id));
+            environment::waits_for(|| format!("the end of a connection: {:?}", self.id));
             lock(&self.mailbox.inner).note(context.waker());
             // What came between the look and the waker was told to nobody.
             look().map_or(Poll::Pending, Poll::Ready)

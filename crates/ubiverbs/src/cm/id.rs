@@ -2,9 +2,8 @@
 
 use super::channel::EventChannel;
 use super::{ConnectParameters, IdOption, PortSpace};
-use crate::backend::{Backend, connections::ConnectionId};
 use crate::device::{Device, devices_of};
-use crate::error::{Argument, Error};
+use crate::seam::{Argument, Backend, Error, connections::ConnectionId};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

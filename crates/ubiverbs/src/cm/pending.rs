@@ -1,9 +1,7 @@
 //! Something that takes a while: to be awaited, or waited for.
 
-use crate::completion_queue::wake;
-use crate::error::Error;
-use crate::lock;
-use crate::simulation;
+use crate::seam::{Error, environment};
+use crate::{lock, wake};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -95,7 +93,7 @@ impl<R> Future for Pending<R> {
             (Poll::Ready(_), _) => self.under = Under::Taken,
             // Its own task waits, and is polled by the thread that brings news.
             (Poll::Pending, Under::Way(_)) => {
-                simulation::waits_for(|| format!("the connection manager: {}", std::any::type_name::<R>()));
+                environment::waits_for(|| format!("the connection manager: {}", std::any::type_name::<R>()));
             }
             _ => {}
         }

@@ -1,8 +1,6 @@
-//! Buffers of the crate `bytes`: both ways without a copy.
+//! Buffers of the crate `bytes`, registered without a copy.
 
 use super::{Memory, OwnMemory, ReadOnlyMemory};
-use crate::buffer::{Registered, RegisteredMut};
-use crate::completion::Received;
 use bytes::{Bytes, BytesMut};
 use std::ptr::NonNull;
 
@@ -44,44 +42,5 @@ impl OwnMemory for BytesMut {
 
     fn view_mut(bytes: &mut [u8]) -> &mut [u8] {
         bytes
-    }
-}
-
-/// These bytes, registered until the last of their handles is dropped.
-impl From<Registered> for Bytes {
-    fn from(buffer: Registered) -> Bytes {
-        Bytes::from_owner(buffer)
-    }
-}
-
-/// These bytes, registered until the last of their handles is dropped.
-impl From<RegisteredMut> for Bytes {
-    fn from(buffer: RegisteredMut) -> Bytes {
-        Bytes::from_owner(buffer)
-    }
-}
-
-impl Received {
-    /// The message as [`Bytes`], without a copy: the buffer is free again when the last of its handles is dropped. Of
-    /// an arena's buffer, it then goes back.
-    ///
-    /// ```
-    /// # let context = ubiverbs::device("ubi_lo")?.open()?;
-    /// # let pd = context.alloc_pd()?;
-    /// # let cq = context.completion_queue(16).create()?;
-    /// # let [a, b] = ubiverbs::connected_pair::<ubiverbs::Reliable>(&pd, &cq)?;
-    /// let arena = pd.arena(4096)?;
-    /// let receiving = b.recv(arena.allocate(4096)?)?;
-    /// a.send(pd.register_read_only(bytes::Bytes::from_static(b"hello"))?)?.wait()?;
-    ///
-    /// let message: bytes::Bytes = receiving.wait()?.into_bytes();
-    /// assert_eq!((&message[..], arena.available()), (&b"hello"[..], 0));
-    /// drop(message);
-    /// assert_eq!(arena.available(), 4096);
-    /// # Ok::<(), ubiverbs::Error>(())
-    /// ```
-    pub fn into_bytes(self) -> Bytes {
-        let place = self.place();
-        Bytes::from(self.into_buffer()).slice(place)
     }
 }

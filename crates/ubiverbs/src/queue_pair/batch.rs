@@ -2,12 +2,11 @@
 
 use crate::address::AddressHandle;
 use crate::buffer::{Destination, Source};
-use crate::error::{Error, Failed};
 use crate::lock;
 use crate::operation::Operation;
-use crate::queue_pair::work::Work;
-use crate::queue_pair::{Core, QueuePair};
+use crate::queue_pair::{Core, QueuePair, work::Work};
 use crate::remote::RemoteSlice;
+use crate::seam::{Error, Failed};
 use crate::table::{How, Ticket};
 use crate::transports::{Connected, Datagram, Reliable, Transport};
 use std::fmt;

@@ -2,12 +2,11 @@
 
 use crate::address::DEFAULT_QKEY;
 use crate::allocation::Allocation;
-use crate::backend::{self, QueuePairSpec};
-use crate::close_reason::Ending;
 use crate::completion_queue::{CompletionQueue, Member};
 use crate::domain::{GRANTABLE_ACCESS, ProtectionDomain};
-use crate::error::{Argument, Error};
+use crate::ending::Ending;
 use crate::queue_pair::{Core, PreparedQueuePair};
+use crate::seam::{self, Argument, Error, QueuePairSpec};
 use crate::shared_receive_queue::SharedReceiveQueue;
 use crate::table::Table;
 use crate::transports::Transport;
@@ -66,6 +65,15 @@ pub(crate) struct Connection {
     pub not_ready_retries: u8,
     pub not_ready_delay: u8,
     pub max_reads: u8,
+}
+
+impl ProtectionDomain {
+    /// A queue pair whose work completes in `cq`, about to be made. The transport is the type:
+    /// [`Reliable`](crate::Reliable), [`Unreliable`](crate::Unreliable) or [`Datagram`](crate::Datagram).
+    #[doc(alias = "ibv_create_qp")]
+    pub fn queue_pair<T: Transport>(&self, cq: &CompletionQueue) -> QueuePairBuilder<T> {
+        QueuePairBuilder::new(self, cq)
+    }
 }
 
 impl<T: Transport> QueuePairBuilder<T> {
@@ -254,6 +262,12 @@ impl<T: Transport> QueuePairBuilder<T> {
             // An atomic write brings its eight bytes along.
             capabilities.max_inline_data = capabilities.max_inline_data.max(8);
         }
+        if T::KIND.is_xrc() {
+            (capabilities.max_recv_wr, capabilities.max_recv_sge) = (0, 0);
+        }
+        if !sends {
+            (capabilities.max_send_wr, capabilities.max_send_sge, capabilities.max_inline_data) = (0, 0, 0);
+        }
         let spec = QueuePairSpec {
             kind: T::KIND,
             domain: self.pd.id,
@@ -270,7 +284,7 @@ impl<T: Transport> QueuePairBuilder<T> {
             }
             false => None,
         };
-        let pair: Arc<dyn backend::QueuePair> = context.opened.create_queue_pair(&spec)?.into();
+        let pair: Arc<dyn seam::QueuePair> = context.opened.create_queue_pair(&spec)?.into();
         let ending = Arc::new(Ending::new(Arc::downgrade(&pair), pair.qpn()));
         let send = Table::of_sends(words);
         let own = || Table::of_receives(self.capabilities.max_recv_wr);

@@ -2,11 +2,13 @@
 //! once.
 
 use crate::buffer::Source;
-use crate::error::{Error, Failed};
 use crate::operation::{Operation, Outcome};
-use crate::queue_pair::work::{Work, keep_aligned};
-use crate::queue_pair::{Batch, Core, QueuePair};
+use crate::queue_pair::{
+    Batch, Core, QueuePair,
+    work::{Work, keep_aligned},
+};
 use crate::remote::RemoteSlice;
+use crate::seam::{Error, Failed};
 use crate::table::Held;
 use crate::transports::Reliable;
 use std::any::Any;

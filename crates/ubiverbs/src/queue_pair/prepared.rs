@@ -3,10 +3,12 @@
 use crate::buffer::RegisteredMut;
 use crate::completion::Received;
 use crate::endpoint::Endpoint;
-use crate::error::{Error, Failed};
 use crate::operation::Operation;
-use crate::queue_pair::builder::{Connection, random_psn};
-use crate::queue_pair::{Core, QueuePair};
+use crate::queue_pair::{
+    Core, QueuePair,
+    builder::{Connection, random_psn},
+};
+use crate::seam::{Error, Failed};
 use crate::transports::{Connected, Datagram, Transport};
 use std::fmt;
 use std::marker::PhantomData;

@@ -1,16 +1,12 @@
 //! Receives into buffers of any type: several pieces, a part of one, memory of the program's own.
 
-use crate::buffer::{Destination, sealed::Lend};
+use crate::buffer::Destination;
 use crate::completion::ReceivedInto;
-use crate::error::{Error, Failed};
 use crate::operation::Operation;
-use crate::queue_pair::work::RequestPieces;
-use crate::queue_pair::{Core, PreparedQueuePair, QueuePair, place_receive};
-use crate::table::{Held, Table, Ticket, Typed};
+use crate::posting::post_scatter;
+use crate::queue_pair::{Core, PreparedQueuePair, QueuePair};
+use crate::seam::Failed;
 use crate::transports::Transport;
-use std::any::TypeId;
-use std::sync::Arc;
-use transport::{PostError, ReceiveRequest, Sge};
 
 impl<T: Transport> QueuePair<T> {
     /// Posts a receive into a buffer of any type: several of them, of which each is filled before the next; a
@@ -58,29 +54,4 @@ impl Core {
             unsafe { self.pair.post_receive(&[request]) }.map_err(|(_, error)| error)
         })
     }
-}
-
-/// Posts a receive to a queue of its own or to a shared one.
-pub(crate) fn post_scatter<B: Lend>(
-    table: &Arc<Table>,
-    domain: transport::ProtectionDomain,
-    buffer: B,
-    mut post: impl FnMut(ReceiveRequest<'_>) -> Result<(), PostError>,
-) -> Result<Operation<ReceivedInto<B>>, Failed<B>> {
-    const SAME: &str = "what was lent as one type comes back as the same";
-    let back = |(error, held): (Error, Held)| Failed {
-        error,
-        buffer: held.into_buffer().and_then(B::from_buffer).expect(SAME),
-    };
-    let buffer = buffer.into_buffer();
-    let mut pieces = RequestPieces::default();
-    let placed = buffer.pieces(domain, &mut |piece: Sge| pieces.push(piece));
-    // What arrives for it, should its handle be dropped, is for the next receive of the same type.
-    let held = Held::Typed(Box::new(Typed { kind: TypeId::of::<B>(), buffer }));
-    if let Err(error) = placed {
-        return Err(back((error, held)));
-    }
-    let post = |ticket: Ticket| post(ReceiveRequest { wr_id: ticket.wr_id(), sges: pieces.as_slice() });
-    let ticket = place_receive(table, held, post).map_err(back)?;
-    Ok(Operation::new(table, ticket))
 }

@@ -3,11 +3,12 @@
 
 use crate::address::AddressHandle;
 use crate::buffer::{Buffer, sealed::Lend};
-use crate::error::{Error, Failed};
 use crate::operation::Operation;
+use crate::posting::RequestPieces;
 use crate::queue_pair::{Core, Flush};
 use crate::remote::RemoteSlice;
-use crate::table::{Held, Ticket};
+use crate::seam::{Error, Failed};
+use crate::table::{Held, Reporter, Ticket};
 use transport::{Bind, Data, DatagramTarget, Operation as Verb, PostError, SendFlags, SendRequest, Sge};
 use wire::{Key, Placement, Selectivity, Srqn};
 
@@ -131,40 +132,6 @@ impl Work {
     #[inline]
     fn quiet_request<'a>(&self, wr_id: u64, flags: SendFlags, data: Data<'a>) -> SendRequest<'a> {
         SendRequest { wr_id, operation: self.verb, flags, data, target: self.target, xrc_srq: self.queue }
-    }
-}
-
-/// Scatter/gather entries: a few here, more elsewhere.
-#[derive(Default)]
-pub(super) struct RequestPieces {
-    few: [Sge; 4],
-    count: usize,
-    many: Vec<Sge>,
-}
-
-impl RequestPieces {
-    #[inline]
-    pub fn push(&mut self, sge: Sge) {
-        match self.few.get_mut(self.count) {
-            Some(place) if self.many.is_empty() => {
-                *place = sge;
-                self.count += 1;
-            }
-            _ => self.push_more(sge),
-        }
-    }
-
-    #[cold]
-    fn push_more(&mut self, sge: Sge) {
-        if self.many.is_empty() {
-            self.many.extend_from_slice(&self.few);
-        }
-        self.many.push(sge);
-    }
-
-    #[inline]
-    pub fn as_slice(&self) -> &[Sge] {
-        if self.many.is_empty() { self.few.get(..self.count).unwrap_or_default() } else { &self.many }
     }
 }
 

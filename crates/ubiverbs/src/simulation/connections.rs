@@ -1,17 +1,17 @@
 //! Ids and event channels of simulated NICs: what programs connect and listen with.
 
 use super::manager::{Handle, Manager};
-use super::nic::{DEVICE_NAME, Nic, gone, own};
+use super::nic::{DEVICE_NAME, Nic, gone};
 use super::queue::{Events, must_not_wait};
 use super::world::{After, Observer, PartyLife};
-use crate::backend::Backend;
-use crate::backend::connections::{ConnectionEvent, ConnectionId, Connections, EventChannel};
-use crate::cm::ConnectError;
-use crate::error::Error;
+use crate::seam::{
+    Backend, ConnectError, Error,
+    connections::{ConnectionEvent, ConnectionId, Connections, EventChannel},
+    own,
+};
 use cm::id::address::is_anywhere;
 use cm::id::{ConnectParameters, EventKind, IdOption, IdRecord, LocalAddress, Stage};
-use cm::{IdKey, Time};
-use hca::cm::CmError;
+use cm::{IdError, IdKey, Time};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
@@ -116,7 +116,19 @@ impl Drop for SimulatedId {
 }
 
 /// What ids of a party answer that is no more.
-const PARTY_ENDED: CmError = CmError::State { what: "this", state: "at its end" };
+const PARTY_ENDED: IdError = IdError::State { what: "this", state: "at its end" };
+
+/// What an id refused, as programs know it.
+fn refused(error: IdError) -> Error {
+    let what = error.to_string();
+    Error::Connect(match error {
+        IdError::NotLocal(address) => ConnectError::NotLocal { address },
+        IdError::PrivateData { length, room } => ConnectError::PrivateData { length, room },
+        IdError::State { .. } => ConnectError::State { what },
+        IdError::InUse { .. } => ConnectError::InUse { what },
+        _ => ConnectError::Refused { what },
+    })
+}
 
 impl SimulatedId {
     pub(super) fn new(place: PartyLife, key: IdKey) -> Arc<SimulatedId> {
@@ -128,18 +140,18 @@ impl SimulatedId {
     }
 
     /// Changes the id, then sends and tells what follows from it. `change` gets the manager and the party's addresses.
-    fn change<R, E: Into<CmError>>(
+    fn change<R>(
         &self,
-        change: impl FnOnce(&mut Manager, Time, &[LocalAddress]) -> Result<R, E>,
+        change: impl FnOnce(&mut Manager, Time, &[LocalAddress]) -> Result<R, IdError>,
     ) -> Result<R, Error> {
         let changed = self.place.with(|inner, party| {
             let now = inner.now();
             let own = super::manager::addresses(inner.sim_ref(), inner.parties[party].host);
             let answer = change(&mut inner.parties[party].manager, now, &own);
             inner.pump(party);
-            answer.map_err(E::into)
+            answer
         });
-        changed.unwrap_or(Err(PARTY_ENDED)).map_err(ConnectError::refused)
+        changed.unwrap_or(Err(PARTY_ENDED)).map_err(refused)
     }
 }
 
@@ -173,7 +185,7 @@ impl ConnectionId for SimulatedId {
             let ip = address.ip();
             let local = own.iter().find(|own| own.gid == Gid::from_ip(ip)).copied();
             if !is_anywhere(ip) && local.is_none() {
-                return Err(CmError::NotLocal(ip));
+                return Err(IdError::NotLocal(ip));
             }
             ids.bind(self.key, address, local, |space, address| ports.take(space, address))
         })
@@ -241,8 +253,8 @@ impl ConnectionId for SimulatedId {
     }
 
     fn modify_for(&self, to: State) -> Result<Modify, Error> {
-        let modify = self.read(|record| record.modify_for(to).map_err(CmError::from));
-        modify.unwrap_or(Err(PARTY_ENDED)).map_err(ConnectError::refused)
+        let modify = self.read(|record| record.modify_for(to));
+        modify.unwrap_or(Err(PARTY_ENDED)).map_err(refused)
     }
 
     fn join(&self, group: IpAddr, user: u64) -> Result<(), Error> {
@@ -262,7 +274,7 @@ impl ConnectionId for SimulatedId {
                 to.push(key, event);
             }
             manager.told.push(to);
-            Ok::<_, CmError>(())
+            Ok(())
         })
     }
 

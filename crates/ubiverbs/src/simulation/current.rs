@@ -1,14 +1,17 @@
 //! Which party the code of this thread belongs to. The executor says so while it polls a task of the party, and while
-//! the simulation calls one of its observers; everything in the crate that depends on the NIC of "this program" asks
-//! here first.
+//! the simulation calls one of its observers; everything in the crate that depends on the NIC of "this program" asks for
+//! its environment first, which this is.
 
 use super::executor::Executor;
 use super::nic::Nic;
 use super::world::World;
-use crate::backend::Backend;
-use crate::cm::Hub;
-use crate::error::Error;
-use std::cell::{Cell, RefCell};
+use crate::seam::{
+    Backend, Error,
+    environment::{self, Deadline, Environment},
+};
+use std::any::Any;
+use std::cell::{Cell, OnceCell, RefCell};
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,7 +20,6 @@ use std::time::Duration;
 use transport::Time;
 
 /// Where the code of this thread runs.
-#[derive(Clone)]
 struct Scope {
     executor: Rc<Executor>,
     /// None for the one who arranges faults.
@@ -25,7 +27,6 @@ struct Scope {
 }
 
 thread_local! {
-    static SCOPE: RefCell<Option<Scope>> = const { RefCell::new(None) };
     /// How often queues were polled in vain since the task was last polled.
     static IN_VAIN: Cell<u64> = const { Cell::new(0) };
     /// What the task that is polled waits for.
@@ -36,24 +37,9 @@ thread_local! {
 /// still meanwhile.
 const MOST_IN_VAIN: u64 = 1_000_000;
 
-fn scope() -> Option<Scope> {
-    SCOPE.with(|scope| scope.try_borrow().ok()?.clone())
-}
-
-/// Restores what was.
-struct Restore(Option<Scope>);
-
-impl Drop for Restore {
-    fn drop(&mut self) {
-        SCOPE.with(|scope| *scope.borrow_mut() = self.0.take());
-    }
-}
-
 /// Runs something as a party, or as the one who arranges faults.
 pub(super) fn run_as<R>(executor: &Rc<Executor>, party: Option<usize>, work: impl FnOnce() -> R) -> R {
-    let scope = Scope { executor: Rc::clone(executor), party };
-    let _restore = Restore(SCOPE.with(|slot| slot.borrow_mut().replace(scope)));
-    work()
+    environment::run_in(Rc::new(Scope { executor: Rc::clone(executor), party }), work)
 }
 
 /// Runs something as a party of the simulation that runs in this thread. In another thread there is none; then it is
@@ -94,85 +80,83 @@ impl Drop for Running {
 
 /// The executor whose task runs.
 pub(super) fn executor() -> Option<(Rc<Executor>, Option<usize>)> {
-    scope().map(|scope| (scope.executor, scope.party))
+    let environment: Rc<dyn Any> = environment::current()?;
+    let scope = environment.downcast::<Scope>().ok()?;
+    Some((Rc::clone(&scope.executor), scope.party))
 }
 
-/// Whether this is the code of a simulation.
-pub(crate) fn is_simulated() -> bool {
-    SCOPE.with(|scope| scope.try_borrow().is_ok_and(|scope| scope.is_some()))
-}
-
-/// The NIC of the party whose code this is; none outside of simulations.
-pub(crate) fn backend() -> Option<Result<Arc<dyn Backend>, Error>> {
-    let scope = scope()?;
-    let Some(party) = scope.party else {
-        let source = "who arranges the faults of a simulation is no party and has no NIC".into();
-        return Some(Err(Error::Create { what: "the NIC", source }));
-    };
-    Some(Ok(scope.executor.nic(party, || Arc::new(Nic::new(&scope.executor.world, party)))))
-}
-
-/// The hub of the party whose code this is.
-pub(crate) fn hub(make: impl FnOnce() -> Result<Arc<Hub>, Error>) -> Option<Result<Arc<Hub>, Error>> {
-    let scope = scope()?;
-    let party = scope.party?;
-    if let Some(hub) = scope.executor.hub(party) {
-        return Some(Ok(hub));
+impl Environment for Scope {
+    fn backend(&self) -> Result<Arc<dyn Backend>, Error> {
+        let Some(party) = self.party else {
+            let source = "who arranges the faults of a simulation is no party and has no NIC".into();
+            return Err(Error::Create { what: "the NIC", source });
+        };
+        Ok(self.executor.nic(party, || Arc::new(Nic::new(&self.executor.world, party))))
     }
-    Some(make().inspect(|hub| scope.executor.set_hub(party, hub)))
-}
 
-/// The addresses of a party by its name, in a simulation.
-pub(crate) fn look_up(name: &str, port: u16) -> Option<std::io::Result<Vec<SocketAddr>>> {
-    let scope = scope()?;
-    let found = scope.executor.address(name).map(|address| vec![SocketAddr::new(address, port)]);
-    let unknown = || {
-        let names = scope.executor.names().join(", ");
-        let what = format!("no party of this simulation is called {name}; there are {names}");
-        std::io::Error::new(std::io::ErrorKind::NotFound, what)
-    };
-    Some(found.ok_or_else(unknown))
-}
+    fn kept(&self) -> Option<Rc<OnceCell<Arc<dyn Any + Send + Sync>>>> {
+        self.party.map(|party| self.executor.kept(party))
+    }
 
-/// Does something a while later, by the clock of the simulation. Returns the work if there is none.
-pub(crate) fn later<W: FnOnce() + Send + 'static>(delay: Duration, work: W) -> Result<(), W> {
-    let Some(scope) = scope() else { return Err(work) };
-    let Some(party) = scope.party else { return Err(work) };
-    scope.executor.world.with(|inner| {
-        let at = inner.now() + delay;
-        inner.later(at, party, Box::new(work));
-    });
-    Ok(())
+    fn look_up(&self, name: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        let found = self.executor.address(name).map(|address| vec![SocketAddr::new(address, port)]);
+        found.ok_or_else(|| {
+            let names = self.executor.names().join(", ");
+            let what = format!("no party of this simulation is called {name}; there are {names}");
+            io::Error::new(io::ErrorKind::NotFound, what)
+        })
+    }
+
+    fn deadline(&self, limit: Duration) -> Box<dyn Deadline> {
+        Box::new(moment(&self.executor, limit))
+    }
+
+    fn later(&self, delay: Duration, work: Box<dyn FnOnce() + Send>) -> bool {
+        let Some(party) = self.party else { return false };
+        self.executor.world.with(|inner| {
+            let at = inner.now() + delay;
+            inner.later(at, party, work);
+        });
+        true
+    }
+
+    fn waits_for(&self, what: String) {
+        WAITS_FOR.with(|waits| {
+            let mut waits = waits.borrow_mut();
+            if waits.len() < 8 {
+                waits.push(what);
+            }
+        });
+    }
 }
 
 /// A moment of a simulation that a task waits for.
-pub(crate) struct Deadline {
+pub(super) struct Moment {
     world: Arc<World>,
     at: Time,
     key: Option<u64>,
 }
 
-/// A moment so much later, by the clock of the simulation; none outside of one.
-pub(crate) fn deadline(limit: Duration) -> Option<Deadline> {
-    let world = Arc::clone(&scope()?.executor.world);
+/// A moment so much later, by the clock of the simulation.
+pub(super) fn moment(executor: &Executor, limit: Duration) -> Moment {
+    let world = Arc::clone(&executor.world);
     let nanos = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
     let at = Time::from_nanos(world.now().as_nanos().saturating_add(nanos));
-    Some(Deadline { world, at, key: None })
+    Moment { world, at, key: None }
 }
 
-impl Deadline {
-    /// Whether it has come; if not, wakes the task then.
-    pub(crate) fn has_come(&mut self, waker: &Waker) -> bool {
+impl Deadline for Moment {
+    fn has_come(&mut self, waker: &Waker) -> bool {
         if self.world.now() >= self.at {
             return true;
         }
-        waits_for(|| format!("{} on the clock", Clock(self.at)));
+        environment::waits_for(|| format!("{} on the clock", Clock(self.at)));
         self.key = Some(self.world.wake_at(self.at, self.key, waker.clone()));
         false
     }
 }
 
-impl Drop for Deadline {
+impl Drop for Moment {
     fn drop(&mut self) {
         if let Some(key) = self.key {
             self.world.forget_timer(self.at, key);
@@ -186,18 +170,6 @@ pub(super) struct Clock(pub(super) Time);
 impl std::fmt::Display for Clock {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:?}", Duration::from_nanos(self.0.as_nanos()))
-    }
-}
-
-/// The task that is polled is about to wait for something.
-pub(crate) fn waits_for(what: impl FnOnce() -> String) {
-    if is_simulated() {
-        WAITS_FOR.with(|waits| {
-            let mut waits = waits.borrow_mut();
-            if waits.len() < 8 {
-                waits.push(what());
-            }
-        });
     }
 }
 

@@ -4,11 +4,11 @@
 use super::current;
 use super::failure::{Trouble, WaitingTask};
 use super::world::{Step, World};
-use crate::backend::Backend;
-use crate::cm::Hub;
 use crate::lock;
+use crate::seam::Backend;
 use sim::Rng;
-use std::cell::{Cell, RefCell};
+use std::any::Any;
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::net::IpAddr;
@@ -50,7 +50,8 @@ struct Local {
     /// The run goes on until it has ended.
     awaited: bool,
     nic: Option<Arc<dyn Backend>>,
-    hub: Option<Arc<Hub>>,
+    /// What the API keeps for its program.
+    kept: Rc<OnceCell<Arc<dyn Any + Send + Sync>>>,
 }
 
 struct Task {
@@ -112,7 +113,7 @@ impl Executor {
             let host = inner.parties[party].host;
             (party, inner.sim_ref().gid(host, 0).to_ip())
         });
-        let local = Local { name: name.to_owned(), address, start, awaited, nic: None, hub: None };
+        let local = Local { name: name.to_owned(), address, start, awaited, nic: None, kept: Rc::default() };
         self.parties.borrow_mut().push(local);
         party
     }
@@ -138,12 +139,8 @@ impl Executor {
         nic
     }
 
-    pub(super) fn hub(&self, party: usize) -> Option<Arc<Hub>> {
-        self.parties.borrow()[party].hub.clone()
-    }
-
-    pub(super) fn set_hub(&self, party: usize, hub: &Arc<Hub>) {
-        self.parties.borrow_mut()[party].hub = Some(Arc::clone(hub));
+    pub(super) fn kept(&self, party: usize) -> Rc<OnceCell<Arc<dyn Any + Send + Sync>>> {
+        Rc::clone(&self.parties.borrow()[party].kept)
     }
 
     /// A number that follows from the seed.
@@ -190,11 +187,11 @@ impl Executor {
     pub(super) fn kill(self: &Rc<Self>, party: usize, power: bool) {
         self.world.with(|inner| inner.kill(party, power));
         self.end_tasks(party);
-        let (nic, hub) = {
+        let (nic, kept) = {
             let local = &mut self.parties.borrow_mut()[party];
-            (local.nic.take(), local.hub.take())
+            (local.nic.take(), std::mem::take(&mut local.kept))
         };
-        drop((nic, hub));
+        drop((nic, kept));
     }
 
     /// Ends all tasks of a party.

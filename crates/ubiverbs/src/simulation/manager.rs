@@ -5,10 +5,9 @@
 use super::connections::{Channel, SimulatedId};
 use super::nic;
 use super::world::After;
-use crate::backend::connections::ConnectionEvent;
+use crate::seam::connections::ConnectionEvent;
 use cm::id::{Body, EventKind, LocalAddress, Output};
-use cm::{IdKey, Ids, Time};
-use hca::cm::CmError;
+use cm::{IdError, IdKey, Ids, Time};
 use sim::{HostId, Management, QpId, Sim};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -45,13 +44,13 @@ impl Ports {
     const FIRST_DYNAMIC: u16 = 32_768;
 
     /// Takes a port, any free one for 0.
-    pub(super) fn take(&mut self, space: PortSpace, address: SocketAddr) -> Result<u16, CmError> {
+    pub(super) fn take(&mut self, space: PortSpace, address: SocketAddr) -> Result<u16, IdError> {
         let mut port = address.port();
         if port == 0 {
             let dynamic = Ports::FIRST_DYNAMIC..=u16::MAX;
             let next = dynamic.clone().filter(|port| *port > self.last).chain(dynamic);
             let mut free = next.filter(|port| !self.taken.contains(&(space, *port)));
-            port = free.next().ok_or(CmError::Invalid("all ports are in use"))?;
+            port = free.next().ok_or(IdError::Invalid("all ports are in use"))?;
             self.last = port;
         }
         self.taken.insert((space, port));
@@ -110,7 +109,7 @@ impl Manager {
     pub(super) fn pump(&mut self, now: Time, party: usize, sim: &mut Sim, host: HostId) -> Outcome {
         let own = addresses(sim, host);
         loop {
-            while let Some(cm::Transmit { route, datagram }) = self.ids.manager.poll_transmit() {
+            while let Some(cm::Transmit { route, datagram, .. }) = self.ids.manager.poll_transmit() {
                 self.psn = self.psn.wrapping_add(1);
                 let mut bytes = [0; MAD_LEN];
                 if datagram.encode(&mut bytes).is_ok() {

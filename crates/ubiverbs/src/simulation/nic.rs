@@ -4,15 +4,13 @@
 use super::pair::{PairRecord, SimulatedPair, SimulatedShared};
 use super::queue::{self, Queue, SimulatedChannel, SimulatedQueue};
 use super::world::PartyLife;
-use crate::backend::{
-    AsyncEvent, Backend, Channel, CompletionQueue, Context, DeviceInfo, DeviceLimits, DeviceMemory, Parker, Port,
-    QueuePair, QueuePairSpec, SharedReceiveQueue,
+use crate::seam::{
+    AsyncEvent, Backend, Channel, CompletionQueue, Context, DeviceInfo, DeviceLimits, DeviceMemory, Error, Parker,
+    Port, QueuePair, QueuePairSpec, SharedReceiveQueue, own,
 };
-use crate::error::Error;
 use hca::limits;
 use memory::{Memory, RegionSpec, Translation, WindowType};
 use sim::{HostId, QpSpec, SrqSpec};
-use std::any::Any;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
@@ -49,25 +47,12 @@ pub(super) fn gone(what: &'static str) -> Error {
     Error::Create { what, source: "the simulated party it belongs to has ended".into() }
 }
 
-fn create<E: std::error::Error + Send + Sync + 'static>(what: &'static str) -> impl FnOnce(E) -> Error {
-    move |source| Error::Create { what, source: Box::new(source) }
-}
-
-fn register<E: std::error::Error + Send + Sync + 'static>(length: usize) -> impl FnOnce(E) -> Error {
-    move |source| Error::Register { length, source: Box::new(source) }
-}
-
 /// A number that must not exceed what the device allows.
 fn within(what: &str, asked: u32, limit: u32) -> Result<(), Error> {
     if asked <= limit {
         return Ok(());
     }
     Err(Error::Create { what: "a queue", source: format!("{asked} {what}; the device allows {limit}").into() })
-}
-
-/// Finds our own type behind the trait.
-pub(super) fn own<'a, T: Any>(object: &'a dyn Any, what: &'static str) -> Result<&'a T, Error> {
-    object.downcast_ref::<T>().ok_or(Error::OtherDevice { what })
 }
 
 impl Nic {
@@ -153,7 +138,7 @@ unsafe impl Context for Opened {
 
     fn limits(&self) -> DeviceLimits {
         let memory = self.nic.memory.limits();
-        crate::backend::limits_of(memory.regions, memory.region_length, memory.windows, memory.device_memory)
+        crate::limits::limits_of(memory.regions, memory.region_length, memory.windows, memory.device_memory)
     }
 
     fn counters(&self) -> Counters {
@@ -189,20 +174,20 @@ unsafe impl Context for Opened {
     ) -> Result<Key, Error> {
         let spec = RegionSpec { translation: Translation::new(address, length), domain, access };
         // SAFETY: the caller's promise is the one asked for here.
-        unsafe { self.nic.memory.register(&spec) }.map_err(register(length))
+        unsafe { self.nic.memory.register(&spec) }.map_err(Error::register(length))
     }
 
     fn deregister(&self, key: Key) -> Result<(), Error> {
-        self.nic.memory.deregister(key).map_err(register(0))
+        self.nic.memory.deregister(key).map_err(Error::register(0))
     }
 
     fn allocate_window(&self, domain: ProtectionDomain, type_2: bool) -> Result<Key, Error> {
         let kind = if type_2 { WindowType::Type2 } else { WindowType::Type1 };
-        self.nic.memory.allocate_window(domain, kind).map_err(create("a memory window"))
+        self.nic.memory.allocate_window(domain, kind).map_err(Error::create("a memory window"))
     }
 
     fn free_window(&self, key: Key) -> Result<(), Error> {
-        self.nic.memory.free_window(key).map_err(register(0))
+        self.nic.memory.free_window(key).map_err(Error::register(0))
     }
 
     fn device_memory_size(&self) -> u64 {
@@ -210,13 +195,8 @@ unsafe impl Context for Opened {
     }
 
     fn allocate_device_memory(&self, length: usize, alignment: usize) -> Result<Arc<dyn DeviceMemory>, Error> {
-        const WHAT: &str = "device memory";
-        if !alignment.is_power_of_two() {
-            let source = format!("its alignment must be a power of two, and {alignment} is none").into();
-            return Err(Error::Create { what: WHAT, source });
-        }
         let memory = Arc::clone(&self.nic.memory);
-        let device = memory.allocate_device(length, alignment.ilog2()).map_err(create(WHAT))?;
+        let device = memory.allocate_device(length, alignment.ilog2()).map_err(Error::create("device memory"))?;
         Ok(Arc::new(Allocated { memory, device }))
     }
 
@@ -249,13 +229,7 @@ unsafe impl Context for Opened {
             let source = "a simulated network carries no raw packets".into();
             return Err(Error::Create { what: "a queue pair", source });
         }
-        let mut capabilities = spec.capabilities;
-        if spec.kind.is_xrc() {
-            (capabilities.max_recv_wr, capabilities.max_recv_sge) = (0, 0);
-        }
-        if !spec.kind.has_send_queue() {
-            (capabilities.max_send_wr, capabilities.max_send_sge, capabilities.max_inline_data) = (0, 0, 0);
-        }
+        let capabilities = spec.capabilities;
         within("work requests", capabilities.max_send_wr.max(capabilities.max_recv_wr), limits::MAX_WR)?;
         within("pieces", capabilities.max_send_sge.max(capabilities.max_recv_sge), limits::MAX_SGE)?;
         within("bytes of inline data", capabilities.max_inline_data, limits::MAX_INLINE)?;
@@ -350,6 +324,6 @@ unsafe impl DeviceMemory for Allocated {
 
     fn register(&self, offset: u64, length: usize, domain: ProtectionDomain, access: Access) -> Result<Key, Error> {
         let access = access | Access::ZERO_BASED;
-        self.memory.register_device(self.device, offset, length, domain, access).map_err(register(length))
+        self.memory.register_device(self.device, offset, length, domain, access).map_err(Error::register(length))
     }
 }

@@ -3,15 +3,14 @@
 use super::nic::Events;
 use super::queue::Queue;
 use super::world::{Inner, Observer, PartyLife};
-use crate::backend::{
-    QueuePair, ReceiveRequest, SendRequest, SharedReceiveQueue, SrqAttributes, SrqError, SrqModify, Stop,
-};
-use crate::error::Error;
 use crate::lock;
-use crate::stats::Stats;
+use crate::seam::{Error, QueuePair, SharedReceiveQueue, Stats};
 use sim::{QpId, SrqId};
 use std::sync::{Arc, Mutex};
-use transport::{Attributes, Kind, Modify, ModifyError, PostError, State};
+use transport::{
+    Attributes, Counters, Kind, Modify, ModifyError, PostError, ReceiveRequest, SendRequest, SrqAttributes, SrqError,
+    SrqModify, State, Stop,
+};
 use wire::{Gid, Qpn, Srqn};
 
 /// What a party keeps of a queue pair.
@@ -75,7 +74,8 @@ unsafe impl QueuePair for SimulatedPair {
 
     fn stats(&self) -> Stats {
         let counters = self.with(|inner, qp| inner.sim().queue_pair(qp).map(|pair| pair.counters()));
-        Stats::new(counters.flatten().unwrap_or_default(), None)
+        let Counters { traffic, incidents, .. } = counters.flatten().unwrap_or_default();
+        Stats { traffic, incidents, congestion: None }
     }
 
     fn modify(&self, modify: &Modify) -> Result<(), ModifyError> {

@@ -1,14 +1,14 @@
 //! Completion queues and channels of simulated NICs.
 
 use super::world::{Observer, PartyLife};
-use crate::backend::{Channel, Completion, CompletionQueue};
-use crate::error::Error;
 use crate::lock;
+use crate::seam::{Channel, CompletionQueue, Error};
 use std::collections::VecDeque;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use transport::Completion;
 
 /// What a completion queue holds.
 pub(super) struct Queue {

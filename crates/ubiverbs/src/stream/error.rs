@@ -1,6 +1,6 @@
 //! Errors of streams, of the kinds that a user of TCP expects.
 
-use crate::cm::ConnectError;
+use crate::seam::{ConnectError, environment};
 use sockets::{Broken, Error};
 use std::io;
 use std::net::SocketAddr;
@@ -38,8 +38,10 @@ pub(super) fn too_late() -> io::Error {
 
 /// Streams reach the NIC of the process by their own way: a party of a simulation has none.
 pub(super) fn not_simulated() -> io::Result<()> {
-    match crate::simulation::is_simulated() {
-        false => Ok(()),
-        true => Err(io::Error::new(io::ErrorKind::Unsupported, "a party of a simulation cannot use streams; use `cm`")),
+    match environment::current() {
+        None => Ok(()),
+        Some(_) => {
+            Err(io::Error::new(io::ErrorKind::Unsupported, "a party of a simulation cannot use streams; use `cm`"))
+        }
     }
 }

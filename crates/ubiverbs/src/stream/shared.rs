@@ -1,8 +1,7 @@
 //! What the handles of a stream share: the socket, and the tasks that wait for it.
 
 use super::error;
-use crate::completion_queue::wake;
-use crate::lock;
+use crate::{lock, wake};
 use sockets::{Error, Readiness, Receive, Scatter, Shutdown, Slices, Socket, Waitable};
 use std::fmt;
 use std::future::Future;

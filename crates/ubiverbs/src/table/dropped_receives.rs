@@ -176,7 +176,7 @@ impl Table {
             other => return other.carry_out(),
         };
         if let Some(queue) = self.queue_of(&completion) {
-            queue.add(Told::new(wr_id, &completion, held, 0, || None));
+            queue.add(Told::new(wr_id, &completion, held.into_buffer(), 0, || None));
         }
     }
 }

@@ -1,8 +1,7 @@
 //! What the handle of an operation asks of the table: whether it is done, to report it elsewhere, to let go of it.
 
 use super::dropped_receives::Message;
-use super::{Finish, Observer, Slot, State, Table, Ticket};
-use crate::completion_queue::Core;
+use super::{Finish, Observer, Reporter, Slot, State, Table, Ticket};
 use crate::lock;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -18,9 +17,9 @@ impl Table {
             return Poll::Pending;
         }
         // The first to wait: from now on completions are told at once. What completed before is looked for here.
-        let queues: Vec<Arc<Core>> = lock(&self.queues).iter().filter_map(Weak::upgrade).collect();
+        let queues: Vec<Arc<dyn Reporter>> = lock(&self.queues).iter().filter_map(Weak::upgrade).collect();
         for queue in queues {
-            queue.make_asynchronous();
+            Arc::clone(&queue).make_asynchronous();
             queue.dispatch();
         }
         self.check(ticket, context)

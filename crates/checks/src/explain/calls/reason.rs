@@ -27,6 +27,7 @@ const WORDS: &[(&str, Number)] = &[
     ("there is no such object; it was destroyed", GONE),
     ("is of another kind", VALUE_OUT_OF_RANGE),
     ("private data", PRIVATE_DATA),
+    ("READs and atomics at a time than the device", VALUE_OUT_OF_RANGE),
     ("is in use", CM_ADDRESS),
     ("is not an address of this host", CM_ADDRESS),
     ("belongs to no device", CM_ADDRESS),
@@ -42,10 +43,12 @@ const WORDS: &[(&str, Number)] = &[
     ("sg_list is null", NULL),
     ("num_sge", TOO_MANY_PIECES),
     ("cannot take inline data", NOT_SUPPORTED),
+    ("which cannot read a GPU's memory", NOT_SUPPORTED),
     ("inline data", INLINE_TOO_LONG),
     ("needs an address handle", TARGET_MISSING),
     ("XRC send needs", TARGET_MISSING),
     ("posted to its shared receive queue", NO_RECEIVE_QUEUE),
+    ("an indirection table has no receive queue", VALUE_OUT_OF_RANGE),
     ("has no receive queue", NO_RECEIVE_QUEUE),
     ("longer than 2^31", MESSAGE_LENGTH),
     ("shorter than an Ethernet header", MESSAGE_LENGTH),
@@ -56,6 +59,7 @@ const WORDS: &[(&str, Number)] = &[
     ("remote write and remote atomic rights need local write", ACCESS_FLAGS),
     ("these rights cannot be granted", ACCESS_FLAGS),
     ("access flag", ACCESS_FLAGS),
+    ("is not among its rights", ACCESS_FLAGS),
     ("a right that", ACCESS_FLAGS),
     ("nothing is mapped at", NOT_MAPPED),
     ("may not be written", NOT_MAPPED),
@@ -70,6 +74,10 @@ const WORDS: &[(&str, Number)] = &[
     ("the device offers", LIMIT),
     ("out of memory", LIMIT),
     ("of device memory asked for", LIMIT),
+    ("bytes is longer than", LIMIT),
+    ("no such device memory", GONE),
+    ("of device memory", VALUE_OUT_OF_RANGE),
+    ("device memory cannot be aligned", VALUE_OUT_OF_RANGE),
     ("bits that are not known", UNKNOWN_BITS),
     ("comp_mask", UNKNOWN_BITS),
     ("no such flag", UNKNOWN_BITS),
@@ -173,6 +181,27 @@ const PRECISE: &[(&str, &str)] = &[
         "call rdma_accept with event->id of RDMA_CM_EVENT_CONNECT_REQUEST; the id that listens goes on to listen",
     ),
     (
+        "the id has an event channel",
+        "take RDMA_CM_EVENT_CONNECT_REQUEST with rdma_get_cm_event; rdma_get_request is for ids without a channel",
+    ),
+    (
+        "the id has a queue pair, and is established",
+        "leave rdma_establish out: RDMA_CM_EVENT_ESTABLISHED comes by itself where rdma_create_qp made the queue pair",
+    ),
+    (
+        "of its own already",
+        "call rdma_migrate_id with another channel, or leave the call out: the id waits for its own events already",
+    ),
+    ("the id has a queue pair already", "use the queue pair in id->qp, or destroy it with rdma_destroy_qp first"),
+    (
+        "the id has another completion queue",
+        "give the queue pair and the shared receive queue of an id the same completion queues, or leave them out",
+    ),
+    (
+        "the id has a shared receive queue already",
+        "use the shared receive queue in id->srq, or destroy it with rdma_destroy_srq first",
+    ),
+    (
         "the id is for datagrams",
         "create the id with RDMA_PS_TCP for a connection, as the server does; or the queue pair with IBV_QPT_UD for \
          datagrams",
@@ -180,6 +209,18 @@ const PRECISE: &[(&str, &str)] = &[
     (
         "the id is for connections",
         "create the id with RDMA_PS_UDP for datagrams; or the queue pair with IBV_QPT_RC for a connection",
+    ),
+    (
+        "ZERO_BASED is not among its rights",
+        "add IBV_ACCESS_ZERO_BASED to the access flags of ibv_reg_dm_mr; work requests then name offsets in the region",
+    ),
+    (
+        "these rights cannot be granted",
+        "take these out of the access flags: this kind of memory, or this device, does not have them",
+    ),
+    (
+        "an access flag that is not known",
+        "take flags out that verbs.h does not have; IBV_ACCESS_OPTIONAL_RANGE holds those that a device may ignore",
     ),
     (
         "of another context",
@@ -197,14 +238,89 @@ const PRECISE: &[(&str, &str)] = &[
     ("beyond the GID table", "ask for indices below gid_tbl_len of ibv_query_port"),
     ("empty entry of the GID table", "set grh.sgid_index to an entry that has a GID; ibv_query_gid shows them"),
     (
+        "READs and atomics at a time than the device",
+        "set initiator_depth to at most max_qp_init_rd_atom and responder_resources to at most max_qp_rd_atom of \
+         ibv_query_device, or to RDMA_MAX_INIT_DEPTH and RDMA_MAX_RESP_RES",
+    ),
+    (
+        "private data",
+        "keep private_data_len at most as large as the message has room, and send the rest as the first message",
+    ),
+    ("which cannot read a GPU's memory", "send without IBV_SEND_INLINE: the NIC copies GPU memory through its driver"),
+    ("there is nothing to register", "give a length of 1 or more"),
+    (
+        "the GPU's driver failed",
+        "look the number up in cuda.h: the context of the memory must be alive, and the memory be there",
+    ),
+    ("no such device memory", "register device memory before ibv_free_dm, and with the ibv_dm that ibv_alloc_dm gave"),
+    (
+        "of device memory asked for",
+        "ask for less: max_dm_size of ibv_query_device_ex is what all device memory has together",
+    ),
+    (
+        "of device memory",
+        "name bytes inside what ibv_alloc_dm was asked for; copies from and to device memory go in multiples of 4",
+    ),
+    ("device memory cannot be aligned", "lower log_align_req of ibv_alloc_dm_attr"),
+    (
+        "an indirection table has no receive queue",
+        "leave max_recv_wr, max_recv_sge, recv_cq and srq out: the work queues of the table receive",
+    ),
+    ("bytes is longer than", "register the memory in parts of at most max_mr_size of ibv_query_device"),
+    ("no route to", "use a destination that this host has a route to: `ip route get ADDRESS`"),
+    (
+        "neither IPv4 nor IPv6",
+        "set sin_family to AF_INET or sin6_family to AF_INET6, and give a sockaddr of that family",
+    ),
+    (
+        "a name is being looked up",
+        "wait for RDMA_CM_EVENT_ADDRINFO_RESOLVED and fetch the answer with rdma_query_addrinfo before the next lookup",
+    ),
+    ("another thread is changing", "let one thread at a time register again, bind or deregister the same memory"),
+    ("windows are bound to the region", "invalidate the windows with IBV_WR_LOCAL_INV, or call ibv_dealloc_mw, first"),
+    ("registered over the device memory", "call ibv_dereg_mr for its regions before ibv_free_dm"),
+    (
+        "attached to a multicast group",
+        "call ibv_detach_mcast, or rdma_leave_multicast, before the queue pair is destroyed",
+    ),
+    ("the queue pair has flows", "call ibv_destroy_flow before the queue pair is destroyed"),
+    ("completion queues still report to it", "destroy the completion queues of the channel first"),
+    (
+        "no such",
+        "use a value that the header names: one of another enumeration, or one that was never set, is the usual cause",
+    ),
+    (
         "is of another kind",
         "call the function that destroys this kind of object; a cast hid that the pointer is to something else",
+    ),
+    (
+        "did not answer the disconnect request",
+        "nothing on this side: the connection is over. At the peer, look at why it is gone, or does not take events",
     ),
     ("is in use", "choose another port, or 0 for a free one; or end the program that has this port"),
 ];
 
+/// What an errno says where the system gave no other reason.
+pub(super) fn meaning(errno: i32) -> Option<&'static str> {
+    Some(match errno_name(errno).as_str() {
+        "EPERM" | "EACCES" => "the process lacks a right",
+        "EMFILE" => "the process has too many open files",
+        "ENOMEM" => "there is no memory left, or a limit of the process is reached",
+        "ENODEV" => "there is no such device",
+        "EADDRINUSE" => "another program has the address or port",
+        "EADDRNOTAVAIL" => "no interface of this host has the address",
+        "ENETUNREACH" | "EHOSTUNREACH" => "there is no way to the address",
+        "ECONNREFUSED" => "nobody listens there, or the peer refused",
+        "ETIMEDOUT" => "the peer did not answer in time",
+        _ => return None,
+    })
+}
+
 /// What to do.
-pub(super) fn advice(rule: Number, function: &str, reason: &str) -> String {
+pub(super) fn advice(rule: Number, function: &str, errno: i32, reason: &str) -> String {
+    if errno_name(errno) == "EMFILE" {
+        return "raise the limit of open files (`ulimit -n`), or destroy channels and close devices that are not needed".into();
+    }
     if let Some((_, advice)) = PRECISE.iter().find(|(words, _)| reason.contains(words)) {
         return (*advice).into();
     }
@@ -247,7 +363,6 @@ pub(super) fn advice(rule: Number, function: &str, reason: &str) -> String {
              rdma_resolve_route, then rdma_create_qp and rdma_connect"
         }
         CM_ADDRESS => "use an address of an interface that `ubiverbs devices` lists, and a port that nobody listens at",
-        PRIVATE_DATA => "send at most 56 bytes with rdma_connect, 196 with rdma_accept, 148 with rdma_reject",
         _ => return format!("see {function}(3); UBIVERBS_LOG=1 says more"),
     }
     .into()

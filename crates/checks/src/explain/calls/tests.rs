@@ -76,6 +76,33 @@ fn a_request_that_was_not_posted_is_told_once_with_its_values() {
 }
 
 #[test]
+fn a_call_that_waited_for_an_event_says_nothing_that_the_event_does_not() {
+    let refused = |function, errno, reason: &str| call(Call::Refused { function, errno, reason: Text::of(reason) });
+    let rejected = "RDMA_CM_EVENT_REJECTED (status 8): nobody listens at 127.0.0.1:7471";
+    assert!(told(&[refused("rdma_connect", 111, rejected)]).is_empty());
+    let silent = "RDMA_CM_EVENT_DISCONNECTED (status -110): 127.0.0.1:7471 did not answer the disconnect request";
+    let findings = told(&[refused("rdma_disconnect", 110, silent)]);
+    assert_eq!(findings[0].rule, REFUSED);
+    assert!(findings[0].what.contains("did not answer the disconnect request"), "{}", findings[0]);
+    assert!(findings[0].advice.contains("the connection is over"), "{}", findings[0]);
+    // With the rules of events off, the call is all there is.
+    let mut settings = Settings::why();
+    settings.obey("events=off").unwrap();
+    let mut findings = Vec::new();
+    let event = refused("rdma_connect", 111, rejected);
+    Checker::new(settings).observe(&event, &mut Absent, &mut |finding| findings.push(finding));
+    assert!(findings[0].what.contains("nobody listens at 127.0.0.1:7471"), "{findings:?}");
+}
+
+#[test]
+fn a_missing_right_is_not_taken_for_one_that_was_given() {
+    let reason = "a region of device memory counts its addresses from 0, and ZERO_BASED is not among its rights";
+    let findings = told(&[call(Call::Refused { function: "ibv_reg_dm_mr", errno: 22, reason: Text::of(reason) })]);
+    assert_eq!(findings[0].rule, ACCESS_FLAGS);
+    assert!(findings[0].advice.starts_with("add IBV_ACCESS_ZERO_BASED"), "{}", findings[0]);
+}
+
+#[test]
 fn every_reason_of_a_queue_has_a_rule_of_its_own() {
     let names = [
         ("wrong_state", WRONG_STATE),
@@ -244,6 +271,57 @@ fn advice_is_about_the_reason_and_not_about_the_rule_alone() {
     ];
     for (function, reason, advice) in cases {
         let findings = told(&[pair(), call(Call::Refused { function, errno: 22, reason: Text::of(reason) })]);
+        assert!(findings[0].advice.contains(advice), "{}", findings[0]);
+    }
+}
+
+#[test]
+fn refusals_that_say_more_than_their_rule_have_advice_of_their_own() {
+    for (function, errno, reason, rule, advice) in [
+        ("ibv_create_comp_channel", 24, "", LIMIT, "raise the limit of open files"),
+        (
+            "ibv_post_send",
+            22,
+            "inline data is read by the processor, which cannot read a GPU's memory",
+            NOT_SUPPORTED,
+            "without IBV_SEND_INLINE",
+        ),
+        (
+            "rdma_connect",
+            22,
+            "more READs and atomics at a time than the device allows",
+            VALUE_OUT_OF_RANGE,
+            "max_qp_init_rd_atom",
+        ),
+        ("rdma_create_qp", 22, "the id has a queue pair already", CM_STATE, "id->qp"),
+        ("rdma_get_request", 22, "the id has an event channel, where its requests are", CM_STATE, "rdma_get_cm_event"),
+        ("rdma_resolve_addr", 101, "no route to 10.9.9.9", CM_ADDRESS, "`ip route get ADDRESS`"),
+        (
+            "rdma_getaddrinfo",
+            16,
+            "a name is being looked up, or its answer was not fetched",
+            BUSY,
+            "rdma_query_addrinfo",
+        ),
+        ("ibv_dereg_mr", 16, "2 windows are bound to the region 0x00000100", BUSY, "ibv_dealloc_mw"),
+        ("ibv_reg_mr", 22, "a region of 9 bytes is longer than 8", LIMIT, "max_mr_size"),
+        (
+            "ibv_reg_dm_mr",
+            22,
+            "8 bytes at 64 reach past the end of 64 bytes of device memory",
+            VALUE_OUT_OF_RANGE,
+            "ibv_alloc_dm",
+        ),
+        (
+            "rdma_connect",
+            22,
+            "57 bytes of private data; the message has room for 56",
+            PRIVATE_DATA,
+            "as large as the message has room",
+        ),
+    ] {
+        let findings = told(&[call(Call::Refused { function, errno, reason: Text::of(reason) })]);
+        assert_eq!(findings[0].rule, rule, "{}", findings[0]);
         assert!(findings[0].advice.contains(advice), "{}", findings[0]);
     }
 }

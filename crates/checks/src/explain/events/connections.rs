@@ -11,8 +11,19 @@ use wire::{Gid, Qpn};
 
 use super::{CONNECTION_LOST, DISCONNECTED, NOBODY_LISTENS, NOT_CONNECTED, REJECTED_BY_PROGRAM};
 use crate::finding::{Finding, Subject};
-use crate::map::Map;
+use crate::map::{Map, Set};
 use crate::model::Model;
+use crate::rule::Number;
+
+/// The rules about events of ids that say that something was not to be.
+pub(in crate::explain) const RULES: &[Number] = &[REJECTED_BY_PROGRAM, NOBODY_LISTENS, NOT_CONNECTED, CONNECTION_LOST];
+
+/// Whether the reason why a call failed is an event that [`not_made`] has explained: a call of an id without a channel
+/// waits for its event.
+pub(in crate::explain) fn tells_of(reason: &str) -> bool {
+    let event = reason.split(' ').next().unwrap_or_default();
+    event.starts_with("RDMA_CM_EVENT_") && not_made(&Places::default(), 0, None, event, -1).is_some()
+}
 
 /// How many ids are remembered.
 const MAX_PLACES: usize = 4096;
@@ -38,6 +49,8 @@ pub(super) struct Places {
     /// The id of each queue pair that connects.
     connecting: Map<Qpn, u64>,
     listeners: Map<u64, Place>,
+    /// Ids without a channel of the program's: their calls wait for their events, and fail as those say.
+    synchronous: Set<u64>,
 }
 
 impl Places {
@@ -49,6 +62,12 @@ impl Places {
                     places.insert(id, Place { address, port, space });
                 }
             }
+            Call::CmChannel { id, synchronous: true, .. } if self.synchronous.len() < MAX_PLACES => {
+                self.synchronous.insert(id);
+            }
+            Call::CmChannel { id, .. } => {
+                self.synchronous.remove(&id);
+            }
             Call::CmOffer { function: "rdma_connect", id, offered_qpn: Some(qpn), .. }
                 if self.connecting.len() < MAX_PLACES || self.connecting.contains_key(&qpn) =>
             {
@@ -56,6 +75,7 @@ impl Places {
             }
             Call::CmCall { function: "rdma_destroy_id", id, .. } => {
                 self.connecting.retain(|_, of| *of != id);
+                self.synchronous.remove(&id);
                 self.goals.remove(&id);
                 self.listeners.remove(&id);
             }
@@ -140,15 +160,24 @@ pub(super) fn not_made(places: &Places, id: u64, id_qpn: Option<Qpn>, event: &st
             NOT_CONNECTED,
             subject,
             what(&reason.map_or_else(|_| "the peer rejected the connection".into(), |reason| format!("{reason}"))),
-            "compare the parameters of rdma_connect with what the peer can do",
+            match status {
+                1 | 3 => "look at the peer: it has no queue pair or no other object left for the connection",
+                4 => "have the peer call rdma_accept sooner: its answer came after this side, or the peer, had given up",
+                9 => "use one port space on both sides: RDMA_PS_TCP is for connections, RDMA_PS_UDP for datagrams",
+                10 => "connect again with a new id: the peer still had a connection of these numbers, and has ended it now",
+                26 => "set the smaller MTU on both network interfaces, or lower path_mtu",
+                27 => "lower initiator_depth of rdma_conn_param",
+                _ => "compare the parameters of rdma_connect with what the peer can do",
+            },
         ),
         ("UNREACHABLE", _) => Finding::new(
             NOT_CONNECTED,
             subject,
             what("the peer did not answer"),
-            "check the address, and that UDP port 4791 is open between both hosts; does the peer run ubiverbs or RoCE?",
+            "check the address, and that UDP port 4791 is open between both hosts; does the peer run ubiverbs or RoCE? A \
+             server that listens must answer RDMA_CM_EVENT_CONNECT_REQUEST with rdma_accept or rdma_reject in time",
         )
-        .because("requests were sent several times and not answered"),
+        .because("the request was sent several times and not answered"),
         ("ADDR_ERROR" | "ROUTE_ERROR", _) => Finding::new(
             NOT_CONNECTED,
             subject,
@@ -169,6 +198,13 @@ pub(super) fn not_made(places: &Places, id: u64, id_qpn: Option<Qpn>, event: &st
         ),
         _ => return None,
     };
+    let finding = match (places.synchronous.contains(&id), short) {
+        (false, _) => finding,
+        (true, "REJECTED") => {
+            finding.shown_by("the id has no event channel: its call failed with ECONNREFUSED for this")
+        }
+        (true, _) => finding.shown_by("the id has no event channel: the call that waited for this event failed"),
+    };
     Some(match id_qpn {
         Some(qpn) => finding.shown_by(format!("the queue pair of the id is {qpn}")),
         None => finding,
@@ -184,7 +220,8 @@ pub(super) fn ended(model: &Model, qpn: Option<Qpn>, local_comm_id: u32, by: Con
         ConnectionEnd::Peer => (
             DISCONNECTED,
             "the peer called rdma_disconnect, or destroyed its id",
-            "nothing, if the peer was done; otherwise look at why the peer ended it",
+            "answer with rdma_disconnect, for which the peer waits, poll what is flushed, and destroy queue pair and id; if \
+             the peer was not done, look there for why it ended",
         ),
         ConnectionEnd::PeerDied => (
             CONNECTION_LOST,

@@ -83,7 +83,11 @@ pub(super) fn explain(
         (None, Some(headers)) => Subject::QueuePair(headers.bth.dest_qpn),
         (None, None) => Subject::Process,
     };
-    let what = format!("{packet} for {place} was dropped: {reason}");
+    let why = match is_for_group(headers, reason) {
+        true => "it went to a multicast group, and members take only what is for QP 0xffffff".into(),
+        false => format!("{reason}"),
+    };
+    let what = format!("{packet} for {place} was dropped: {why}");
     let (cause, advice) = words(rule, model, pair, headers, reason, watched);
     let finding = Finding::new(rule, subject, what, advice).because(cause);
     Some(between(finding, model, qpn, headers))
@@ -97,6 +101,9 @@ fn rule_here(
     reason: DropReason,
     watched: Option<Watched>,
 ) -> Option<Number> {
+    if is_for_group(headers, reason) {
+        return Some(UNKNOWN_PAIR);
+    }
     let reliable = pair.is_none_or(|pair| matches!(pair.kind, "RC" | "XRC_SEND" | "XRC_RECV"));
     Some(match rule_of(reason) {
         // The peer is asked to wait, or told no; both have findings of their own.
@@ -110,6 +117,11 @@ fn rule_here(
         UNKNOWN_PAIR if headers.is_none_or(|headers| is_of(model, headers)) => ROUTINE_DROPS,
         rule => rule,
     })
+}
+
+/// Whether it is a datagram that went to a multicast group and names a queue pair of its own.
+fn is_for_group(headers: Option<&Headers>, reason: DropReason) -> bool {
+    reason == DropReason::WrongDestination && headers.is_some_and(|headers| headers.deth.is_some())
 }
 
 /// Whether a packet is for a queue pair that the program has or had.
@@ -183,6 +195,12 @@ fn words(
                 "set rq_psn on each side to the sq_psn of the other".into(),
             )
         }
+        UNKNOWN_PAIR if is_for_group(headers, reason) => (
+            "the sender put a queue pair's number into a datagram for all members of a group".into(),
+            "set wr.ud.remote_qpn of the sender to 0xffffff for datagrams to a group (with rdma_join_multicast: to \
+             param.ud.qp_num of RDMA_CM_EVENT_MULTICAST_JOIN)"
+                .into(),
+        ),
         UNKNOWN_PAIR => (
             "the sender has a wrong number, or the queue pair was never made or is of a process that ended".into(),
             "check dest_qp_num (or wr.ud.remote_qpn) of the sender: it is the qp_num of the peer, in host byte order"
@@ -219,9 +237,17 @@ fn words(
                     .into(),
             )
         }
-        FOREIGN_ADDRESS => (
+        FOREIGN_ADDRESS if matches!(reason, DropReason::WrongSource | DropReason::WrongDestination) => (
             "a connected queue pair believes only packets from the address in its ah_attr.grh.dgid".into(),
             "set the dgid of each side to the GID that the other one sends from (its sgid_index)".into(),
+        ),
+        FOREIGN_ADDRESS => (
+            "the address is the peer's, and the packet came another way than the peer's packets do: from another process, \
+             perhaps of another user"
+                .into(),
+            "let nothing else send to this queue pair's number: an earlier peer that was never told of the end, or another \
+             program with the same address and number"
+                .into(),
         ),
         UNREADABLE => {
             let advice = match reason {
@@ -234,6 +260,10 @@ fn words(
         LOST => {
             let advice = match reason {
                 DropReason::RandomLoss | DropReason::Partitioned => "nothing: UBIVERBS_FAULTS asks for it",
+                DropReason::NoMemory => "let the peer have fewer READs and atomics under way (max_rd_atomic)",
+                DropReason::BrokenRing | DropReason::BadRecord => {
+                    "look at the process at the other end: it crashed, or wrote where it must not"
+                }
                 DropReason::Overflow => "raise net.core.rmem_max, or send more slowly: a receive buffer was full",
                 _ => "look at the system: routes, firewall, memory",
             };

@@ -410,3 +410,17 @@ fn where_nobody_listens_is_told_with_what_may_be_wrong() {
     let text = told(&[place("rdma_resolve_addr", 2, "RDMA_PS_TCP", 7471), rejected(8)]);
     assert!(text.contains("port 7471 (RDMA_PS_TCP)") && !text.contains("reverse"), "{text}");
 }
+
+#[test]
+fn a_datagram_for_a_group_that_names_a_queue_pair_is_not_a_strangers() {
+    let mut headers = Headers::new(Opcode::UdSendOnly, PAIR, Psn::new(1));
+    headers.deth = Some(Deth { qkey: Qkey::new(0x1111), src_qpn: PEER });
+    let dropped = Event { qpn: None, ..dropped(headers, DropReason::WrongDestination) };
+    let findings = told(&[scene("UD", "RTS"), Vec::from([dropped])].concat(), 6);
+    assert_eq!(findings.iter().map(|finding| finding.rule).collect::<Vec<_>>(), [UNKNOWN_PAIR]);
+    let text = findings[0].to_string();
+    assert!(
+        text.contains("went to a multicast group") && text.contains("remote_qpn of the sender to 0xffffff"),
+        "{text}"
+    );
+}

@@ -190,6 +190,7 @@ pub(super) fn flushed(failed: &Failed<'_>) -> Finding {
                 "fix what the first failure says; what was flushed after it has no fault of its own",
             )
         }
+        (None, Some(StateCause::Modify)) if let Some(stop) = failed.stopped_by => stop.cause_and_advice(),
         (None, Some(StateCause::Modify)) => (
             "the program itself moved the queue pair to ERR".into(),
             "nothing, if that was meant: this is how the work that is left is given back",

@@ -269,6 +269,55 @@ fn a_flush_names_the_first_failure_and_is_told_once() {
     assert!(text.contains("work request 7 failed first, with RNR_RETRY_EXC_ERR (UV-0142)"), "{text}");
 }
 
+/// What the connection manager moves, the program has not moved.
+#[test]
+fn a_flush_after_a_rejection_is_not_blamed_on_the_program() {
+    let cm_event = |event, status| {
+        let id_qpn = Some(PAIR);
+        called(20, Call::CmEvent { event, id: 1, listen_id: None, status, id_qpn })
+    };
+    let offer = called(
+        15,
+        Call::CmOffer {
+            function: "rdma_connect",
+            id: 1,
+            id_qpn: Some(PAIR),
+            responder_resources: 1,
+            initiator_depth: 1,
+            retry_count: 7,
+            rnr_retry_count: 7,
+            private_data_len: 0,
+            offered_qpn: Some(PAIR),
+        },
+    );
+    let disconnect = called(20, Call::CmCall { function: "rdma_disconnect", id: 1, id_qpn: Some(PAIR) });
+    let cause = |before: &[Event], by_manager: bool| {
+        let mut events = scene("RTS");
+        events.extend(before);
+        if by_manager {
+            events.push(called(21, Call::CmMovesQp { id: 1, state: "ERR" }));
+        }
+        let Kind::Called { thread, mut call } = connected(1, PAIR, PEER, 1, 1).kind else { unreachable!() };
+        if let Call::ModifyQp { state, .. } = &mut call {
+            *state = Some("ERR");
+        }
+        events.push(event(22, PAIR, Kind::Called { thread, call }));
+        events.push(moved(23, PAIR, "ERR"));
+        events.push(completed("IBV_WC_WR_FLUSH_ERR", Failure::Flushed));
+        let findings = told(&events);
+        findings.into_iter().find(|finding| finding.rule == FLUSHED).and_then(|finding| finding.cause).unwrap()
+    };
+    let rejected = cause(&[offer, cm_event("RDMA_CM_EVENT_REJECTED", 8)], true);
+    assert!(rejected.contains("never made: nobody listens") && rejected.contains("UV-0941"), "{rejected}");
+    let rejected = cause(&[offer, cm_event("RDMA_CM_EVENT_REJECTED", 28)], true);
+    assert!(rejected.contains("the peer's program rejected it, see UV-0940"), "{rejected}");
+    assert!(cause(&[offer, disconnect], true).contains("the program called rdma_disconnect"));
+    assert!(cause(&[offer], true).contains("rdma_connect could not set the connection up"));
+    // The program itself did, afterwards.
+    let own = cause(&[offer, cm_event("RDMA_CM_EVENT_REJECTED", 8)], false);
+    assert!(own.contains("the program itself moved"), "{own}");
+}
+
 #[test]
 fn every_failure_has_a_rule_and_every_rule_a_page() {
     let psn = Psn::new(1);

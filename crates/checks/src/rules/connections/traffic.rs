@@ -12,8 +12,10 @@ use super::peer::{End, Peer, Peers};
 use crate::examine::{Moment, Out};
 use crate::finding::{Finding, Subject};
 use crate::map::Map;
+use crate::mistakes::Mistake;
 use crate::model::{Model, Pair};
 use crate::naming::rights;
+use crate::posted_work::Owner;
 use crate::rule::catalogue::connections::*;
 
 /// How long a sender that retries without limit may wait for a receive before it is told.
@@ -164,7 +166,7 @@ fn posted(pair: &Pair, call: &Call, model: &Model, peers: &Peers, out: &mut Out<
     }
     let needed = needed(opcode);
     if let Some(granted) = peer.connection.access.filter(|granted| peer.receives() && !granted.contains(needed)) {
-        out.tell(
+        out.tell_mistake(
             Finding::new(
                 ACCESS_NOT_GRANTED,
                 Subject::QueuePair(pair.qpn),
@@ -177,6 +179,7 @@ fn posted(pair: &Pair, call: &Call, model: &Model, peers: &Peers, out: &mut Out<
             )
             .because("the rights of the queue pair are looked at before those of the memory: both must grant it")
             .shown_by(format!("{} grants its peer {}", peer.name(), rights(granted))),
+            Mistake::Work(Owner::Send(pair.qpn), wr_id),
         );
     }
 }
@@ -236,16 +239,19 @@ fn datagram(
             if let (Some(shows), Some(has)) = (shows, peer.connection.qkey)
                 && shows != has
             {
-                out.tell(
-                    Finding::new(
-                        QKEY_DIFFERS,
-                        subject,
-                        format!("{sent} with Q_Key {shows}, but the Q_Key of {} is {has}", peer.name()),
-                        "set remote_qkey of the work request to the qkey that the receiver was given in ibv_modify_qp \
+                let finding = Finding::new(
+                    QKEY_DIFFERS,
+                    subject,
+                    format!("{sent} with Q_Key {shows}, but the Q_Key of {} is {has}", peer.name()),
+                    "set remote_qkey of the work request to the qkey that the receiver was given in ibv_modify_qp \
                          (INIT)",
-                    )
-                    .because("a datagram with another Q_Key is dropped, and nobody tells the sender"),
-                );
+                )
+                .because("a datagram with another Q_Key is dropped, and nobody tells the sender");
+                // The receiver drops it, and is told so if it is in this process.
+                match peer.process {
+                    None => out.tell_mistake(finding, Mistake::Object(Subject::QueuePair(peer.qpn))),
+                    Some(_) => out.tell(finding),
+                }
             }
         }
     }
@@ -256,7 +262,7 @@ fn dropped(pair: &Pair, headers: &Headers, reason: DropReason, out: &mut Out<'_>
     match reason {
         DropReason::QkeyMismatch => {
             let (Some(deth), Some(has)) = (headers.deth, pair.connection.qkey) else { return };
-            out.tell(
+            out.tell_mistake(
                 Finding::new(
                     QKEY_DIFFERS,
                     subject,
@@ -268,6 +274,7 @@ fn dropped(pair: &Pair, headers: &Headers, reason: DropReason, out: &mut Out<'_>
                      ibv_modify_qp (INIT)",
                 )
                 .because("a datagram with another Q_Key is dropped, and nobody tells the sender"),
+                Mistake::Object(subject),
             );
         }
         DropReason::PkeyMismatch => out.tell(

@@ -78,7 +78,14 @@ fn is_poison(number: u64, bytes: u32) -> bool {
 }
 
 /// The memory or the key that a work request names comes from an event that was given back.
-fn used_after_ack(qpn: Option<Qpn>, wr_id: u64, opcode: &str, address: Option<u64>, key: Option<Key>, out: &mut Out<'_>) {
+fn used_after_ack(
+    qpn: Option<Qpn>,
+    wr_id: u64,
+    opcode: &str,
+    address: Option<u64>,
+    key: Option<Key>,
+    out: &mut Out<'_>,
+) {
     let is_key = key.is_some_and(|key| is_poison(key.value().into(), 4));
     if !is_key && !address.is_some_and(|address| is_poison(address, 8)) {
         return;
@@ -406,7 +413,9 @@ impl Ids {
                     DESTROYED_CONNECTED,
                     subject,
                     format!("id {number:#x} is destroyed while its connection stands"),
-                    "call rdma_disconnect, take RDMA_CM_EVENT_DISCONNECTED, and then destroy queue pair and id",
+                    "call rdma_disconnect first. The peer takes RDMA_CM_EVENT_DISCONNECTED and answers it with its own \
+                     rdma_disconnect; then RDMA_CM_EVENT_DISCONNECTED comes here, or after a timeout, and queue pair \
+                     and id can be destroyed",
                 )
                 .because(
                     "the connection is torn down all the same, but this program does not learn when the peer has agreed, and \

@@ -9,6 +9,7 @@ use wire::access::Access;
 use super::range;
 use crate::examine::Out;
 use crate::map::Map;
+use crate::mistakes::Mistake;
 use crate::model::{Model, Region};
 use crate::posted_work::{Owner, Posting};
 use crate::rule::catalogue::memory::*;
@@ -110,7 +111,8 @@ fn named(posting: &Posting<'_>, index: usize, piece: &Piece, model: &Model, out:
     if piece.key.value() == 0 {
         let what = format!("piece {index} of {name} ({wanted}) has lkey 0", name = name(), wanted = wanted());
         let advice = "set ibv_sge.lkey to the lkey of the region that holds the buffer (mr->lkey)";
-        out.tell(posting.finding(KEY_NEVER_SET, what, advice).because("no region has key 0: the key was never set"));
+        let finding = posting.finding(KEY_NEVER_SET, what, advice);
+        out.tell_mistake(finding.because("no region has key 0: the key was never set"), Mistake::of(posting));
         return false;
     }
     let Some(region) = model.local_region(piece.key) else {
@@ -123,11 +125,12 @@ fn named(posting: &Posting<'_>, index: usize, piece: &Piece, model: &Model, out:
             );
             let ago = posting.work.at.saturating_sub(gone.gone_at.unwrap_or_default()) / 1_000;
             let advice = "call ibv_dereg_mr only after the last work on the region has completed";
-            out.tell(posting.finding(KEY_IS_GONE, what, advice).shown_by(format!(
+            let finding = posting.finding(KEY_IS_GONE, what, advice).shown_by(format!(
                 "key {} was of {}, which was deregistered {ago} us before this work was posted",
                 piece.key,
                 extent(gone)
-            )));
+            ));
+            out.tell_mistake(finding, Mistake::of(posting));
         }
         return false;
     };
@@ -138,10 +141,11 @@ fn named(posting: &Posting<'_>, index: usize, piece: &Piece, model: &Model, out:
             format!("piece {index} of {name} uses lkey {} of another protection domain", piece.key, name = name());
         let advice = "register the memory in the protection domain of the queue (ibv_reg_mr(qp->pd, …)), or make the \
                       queue in the domain of the memory";
-        out.tell(
+        out.tell_mistake(
             posting
                 .finding(WRONG_DOMAIN, what, advice)
                 .shown_by(format!("the memory was registered in PD {}, the queue was made in PD {pd}", region.pd)),
+            Mistake::of(posting),
         );
     }
     if !region.holds(piece.address, piece.length.into()) {
@@ -163,7 +167,10 @@ fn named(posting: &Posting<'_>, index: usize, piece: &Piece, model: &Model, out:
         let advice = "name only bytes of the region, or register more memory: addr and length of each ibv_sge have to \
                       lie in [mr->addr, mr->addr + mr->length)";
         let seen = format!("key {} belongs to {}", piece.key, extent(region));
-        out.tell(posting.finding(OUTSIDE_REGION, what, advice).because(cause).shown_by(seen));
+        out.tell_mistake(
+            posting.finding(OUTSIDE_REGION, what, advice).because(cause).shown_by(seen),
+            Mistake::of(posting),
+        );
     }
     if posting.work.fills_memory() && !region.access.contains(Access::LOCAL_WRITE) {
         usable = false;
@@ -174,7 +181,7 @@ fn named(posting: &Posting<'_>, index: usize, piece: &Piece, model: &Model, out:
         );
         let advice = "register the memory with IBV_ACCESS_LOCAL_WRITE: receives, READs and atomics write to it";
         let seen = format!("key {} belongs to {} and grants {}", piece.key, extent(region), region.access);
-        out.tell(posting.finding(NOT_WRITABLE, what, advice).shown_by(seen));
+        out.tell_mistake(posting.finding(NOT_WRITABLE, what, advice).shown_by(seen), Mistake::of(posting));
     }
     usable
 }
@@ -193,14 +200,15 @@ fn atomic(posting: &Posting<'_>, out: &mut Out<'_>) {
     if let Some((address, _)) = work.remote.filter(|(address, _)| address % 8 != 0) {
         let what = format!("{} is for remote address {address:#x}, which is not a multiple of 8", posting.name());
         let advice = "align the 8 bytes that atomics work on to 8 bytes, on the side that owns them";
-        out.tell(posting.finding(ATOMIC_MISALIGNED, what, advice).because(format!(
+        let finding = posting.finding(ATOMIC_MISALIGNED, what, advice).because(format!(
             "atomics work on 8 aligned bytes, and this address is {} past such a place: the peer refuses it",
             address % 8
-        )));
+        ));
+        out.tell_mistake(finding, Mistake::of(posting));
     }
     if work.pieces.bytes < 8 {
         let what = format!("{} has room for {} bytes, and its result has 8", posting.name(), work.pieces.bytes);
         let advice = "give each atomic a piece of 8 bytes for the value from before, also where nobody reads it";
-        out.tell(posting.finding(ATOMIC_RESULT_SHORT, what, advice));
+        out.tell_mistake(posting.finding(ATOMIC_RESULT_SHORT, what, advice), Mistake::of(posting));
     }
 }

@@ -7,6 +7,7 @@ use wire::Qpn;
 
 use crate::examine::{Moment, Out};
 use crate::finding::{Finding, Subject};
+use crate::mistakes::Mistake;
 use crate::model::{Model, Pair, Work};
 use crate::posted_work::{Owner, Posting, name};
 use crate::rule::catalogue::posting::*;
@@ -115,25 +116,28 @@ fn send(posting: &Posting<'_>, pair: &Pair, out: &mut Out<'_>) {
     if pair.kind == "UD" && work.pieces.bytes > MTU_MAX {
         let what = format!("{} has {} bytes, and a datagram has at most {MTU_MAX}", posting.name(), work.pieces.bytes);
         let advice = "split the message into datagrams of at most the port's active_mtu (ibv_query_port), or use RC";
-        out.tell(posting.finding(DATAGRAM_TOO_LONG, what, advice).because("a datagram is one packet"));
+        let finding = posting.finding(DATAGRAM_TOO_LONG, what, advice).because("a datagram is one packet");
+        out.tell_mistake(finding, Mistake::of(posting));
     }
     if work.is_answered() && pair.connection.max_rd_atomic == Some(0) {
         let what = format!("{} cannot run: max_rd_atomic of the queue pair is 0", posting.name());
         let advice = "set ibv_qp_attr.max_rd_atomic (and the peer's max_dest_rd_atomic) to 1 or more in \
                       ibv_modify_qp to RTS; with the connection manager: initiator_depth and responder_resources";
-        out.tell(
+        out.tell_mistake(
             posting
                 .finding(NO_READS_ALLOWED, what, advice)
                 .because("max_rd_atomic is how many READs and atomics may be under way at once, and it is 0"),
+            Mistake::of(posting),
         );
     }
     if let Some((address, key)) = work.remote.filter(|(_, key)| key.value() == 0 && work.pieces.bytes > 0) {
         let what = format!("{} is for address {address:#x} of the peer with rkey {key}", posting.name());
         let advice = "ask the peer for the rkey of its region (mr->rkey) and set it in wr.rdma.rkey or wr.atomic.rkey";
-        out.tell(
+        out.tell_mistake(
             posting
                 .finding(REMOTE_KEY_NEVER_SET, what, advice)
                 .because("no region has key 0: the key was never set, or the peer's message with it was not read"),
+            Mistake::of(posting),
         );
     }
     if work.opcode.starts_with("RDMA_WRITE") && !work.fence {

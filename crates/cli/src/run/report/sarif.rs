@@ -79,7 +79,7 @@ fn result(run: &Run, told: &WrittenFinding) -> Value {
         "partialFingerprints": { "ruleAndSubject/v1": format!("{}:{program}", told.rule) },
         "properties": {
             "severity": told.severity, "pid": told.pid, "tid": told.tid, "what": told.what, "cause": told.cause,
-            "evidence": told.evidence, "advice": told.advice,
+            "evidence": told.evidence, "advice": told.advice, "also": told.also,
         },
     });
     if let Some(index) = Rule::all().position(|rule| rule.number.to_string() == told.rule) {

@@ -1,7 +1,7 @@
 //! The process that a packet is for, as far as the packet itself tells.
 
-use crate::udp::Arrival;
-use host::slots::Slot;
+use crate::arrival::Arrival;
+use crate::slot::Slot;
 use wire::Qpn;
 use wire::cm::{CmDatagram, CommId, Message, PortSpace, RejectReason, ServiceId};
 use wire::mad::MadHeader;

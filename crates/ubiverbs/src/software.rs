@@ -1,17 +1,14 @@
 //! The NIC of this process: ours, in software. One per process, made when it is first asked for; a forked child makes
 //! its own.
 
-use super::limits::limits_of;
-use super::{
-    AsyncEvent, Backend, Channel, CompletionQueue, Context, DeviceInfo, DeviceLimits, DeviceMemory, Parker, Port,
-    QueuePair, QueuePairSpec, SharedReceiveQueue,
-};
-use crate::error::Error;
+use crate::limits::limits_of;
 use crate::lock;
-use crate::stats::Stats;
+use crate::seam::{
+    AsyncEvent, Backend, Channel, CompletionQueue, Congestion, Context, DeviceInfo, DeviceLimits, DeviceMemory, Error,
+    Parker, Port, QueuePair, QueuePairSpec, SharedReceiveQueue, Stats, own,
+};
 use hca::{CompletionChannel, Joins, Nic, Notify, Options, Qp, SharedQueue, SharedQueueKind};
 use latch::PerProcess;
-use std::any::Any;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::BorrowedFd;
@@ -51,7 +48,7 @@ fn ours(wanted: Option<Options>) -> Result<Arc<dyn Backend>, Error> {
         return Ok(Arc::clone(software) as Arc<dyn Backend>);
     }
     // Streams use the same NIC, and may have made it.
-    let (nic, options) = Nic::of_process_with(wanted.unwrap_or_default()).map_err(create("the NIC"))?;
+    let (nic, options) = Nic::of_process_with(wanted.unwrap_or_default()).map_err(Error::create("the NIC"))?;
     if wanted.is_some_and(|wanted| wanted != options) {
         let source = "this process has one already, attached in another way".into();
         return Err(Error::Create { what: "the NIC", source });
@@ -69,10 +66,6 @@ struct Software {
     nic: Arc<Nic>,
 }
 
-fn create<E: std::error::Error + Send + Sync + 'static>(what: &'static str) -> impl FnOnce(E) -> Error {
-    move |source| Error::Create { what, source: Box::new(source) }
-}
-
 const EINVAL: i32 = 22;
 
 /// What the C library would answer.
@@ -84,11 +77,6 @@ fn refusal_errno(error: &hca::Error) -> i32 {
         hca::Error::Exhausted { .. } => ENOMEM,
         _ => EINVAL,
     }
-}
-
-/// Finds our own type behind the trait; another NIC's is refused.
-fn own<'a, T: Any>(object: &'a dyn Any, what: &'static str) -> Result<&'a T, Error> {
-    object.downcast_ref::<T>().ok_or(Error::OtherDevice { what })
 }
 
 impl Backend for Software {
@@ -117,7 +105,7 @@ impl Backend for Software {
             let available = devices.iter().map(|known| known.name().into()).collect();
             return Err(Error::NoDevice { name: device.into(), available });
         };
-        let context = self.nic.open_device(found).map_err(create("a context"))?;
+        let context = self.nic.open_device(found).map_err(Error::create("a context"))?;
         Ok(Arc::new(Opened { nic: Arc::clone(&self.nic), context }))
     }
 
@@ -136,12 +124,12 @@ impl Backend for Software {
     }
 
     fn wait(&self, channel: &dyn Channel, limit: Option<Duration>) -> io::Result<Option<u32>> {
-        match (channel as &dyn Any).downcast_ref::<OurChannel>() {
-            Some(OurChannel { channel, .. }) => {
+        match own::<OurChannel>(channel, "channel") {
+            Ok(OurChannel { channel, .. }) => {
                 let event = self.nic.wait_for(channel, limit)?;
                 Ok(event.inspect(|cq| self.nic.took_event(channel, *cq)))
             }
-            None => Err(io::ErrorKind::InvalidInput.into()),
+            Err(_) => Err(io::ErrorKind::InvalidInput.into()),
         }
     }
 }
@@ -228,19 +216,19 @@ unsafe impl Context for Opened {
         // SAFETY: the caller's promise is the one asked for here.
         unsafe { self.nic.register(address, length, domain, access) }
             .inspect_err(|error| self.nic.refused("ibv_reg_mr", refusal_errno(error), error))
-            .map_err(|source| Error::Register { length, source: Box::new(source) })
+            .map_err(Error::register(length))
     }
 
     fn deregister(&self, key: Key) -> Result<(), Error> {
-        self.nic.deregister(key).map_err(|source| Error::Register { length: 0, source: Box::new(source) })
+        self.nic.deregister(key).map_err(Error::register(0))
     }
 
     fn allocate_window(&self, domain: ProtectionDomain, type_2: bool) -> Result<Key, Error> {
-        self.nic.allocate_window(domain, type_2).map_err(create("a memory window"))
+        self.nic.allocate_window(domain, type_2).map_err(Error::create("a memory window"))
     }
 
     fn free_window(&self, key: Key) -> Result<(), Error> {
-        self.nic.free_window(key).map_err(|source| Error::Register { length: 0, source: Box::new(source) })
+        self.nic.free_window(key).map_err(Error::register(0))
     }
 
     fn device_memory_size(&self) -> u64 {
@@ -262,7 +250,7 @@ unsafe impl Context for Opened {
         };
         let made = self.nic.create_cq(capacity, channel);
         let made = made.inspect_err(|error| self.nic.refused("ibv_create_cq", refusal_errno(error), error));
-        let queue = made.map_err(create("a completion queue"))?;
+        let queue = made.map_err(Error::create("a completion queue"))?;
         queue.belongs_to(self.context.device());
         Ok(Arc::new(OurQueue { nic: Arc::clone(&self.nic), queue }))
     }
@@ -282,18 +270,11 @@ unsafe impl Context for Opened {
             receive_cq: receives.then(|| queue(spec.receive_cq)).transpose()?,
             xrc_domain: spec.xrc_domain,
         };
-        let mut capabilities = spec.capabilities;
-        if !receives {
-            (capabilities.max_recv_wr, capabilities.max_recv_sge) = (0, 0);
-        }
-        if !spec.kind.has_send_queue() {
-            (capabilities.max_send_wr, capabilities.max_send_sge, capabilities.max_inline_data) = (0, 0, 0);
-        }
         let config = QueuePairConfig {
             qpn: Qpn::default(),
             kind: spec.kind,
             pd: spec.domain,
-            capabilities,
+            capabilities: spec.capabilities,
             srq,
             signal_all: false,
             limits: Limits::default(),
@@ -302,7 +283,7 @@ unsafe impl Context for Opened {
         };
         let made = self.nic.create_qp(config, joins);
         let made = made.inspect_err(|error| self.nic.refused("ibv_create_qp", refusal_errno(error), error));
-        let qp = made.map_err(create("a queue pair"))?;
+        let qp = made.map_err(Error::create("a queue pair"))?;
         Ok(Box::new(OurPair { nic: Arc::clone(&self.nic), qp }))
     }
 
@@ -329,7 +310,7 @@ unsafe impl Context for Opened {
         let queue = self
             .nic
             .create_srq(&self.context, domain, max_wr, max_sge, kind)
-            .map_err(create("a shared receive queue"))?;
+            .map_err(Error::create("a shared receive queue"))?;
         Ok(Arc::new(OurShared { nic: Arc::clone(&self.nic), queue }))
     }
 
@@ -404,7 +385,7 @@ unsafe impl CompletionQueue for OurQueue {
     }
 
     fn resize(&self, capacity: u32) -> Result<(), Error> {
-        self.nic.resize_cq(&self.queue, capacity).map_err(create("a completion queue"))
+        self.nic.resize_cq(&self.queue, capacity).map_err(Error::create("a completion queue"))
     }
 
     fn has_overflowed(&self) -> bool {
@@ -435,7 +416,11 @@ unsafe impl QueuePair for OurPair {
     }
 
     fn stats(&self) -> Stats {
-        Stats::new(self.qp.counters(), self.qp.congestion())
+        let congestion = self.qp.congestion().map(|hca::Congestion { round_trip_nanos, window, in_flight }| {
+            Congestion { round_trip: round_trip_nanos.map(Duration::from_nanos), window, in_flight }
+        });
+        let Counters { traffic, incidents, .. } = self.qp.counters();
+        Stats { traffic, incidents, congestion }
     }
 
     fn modify(&self, modify: &Modify) -> Result<(), ModifyError> {
@@ -464,11 +449,11 @@ unsafe impl QueuePair for OurPair {
     }
 
     fn attach(&self, group: Gid) -> Result<(), Error> {
-        self.qp.attach(&self.nic, group).map_err(create("a membership"))
+        self.qp.attach(&self.nic, group).map_err(Error::create("a membership"))
     }
 
     fn detach(&self, group: Gid) -> Result<(), Error> {
-        self.qp.detach(&self.nic, group).map_err(create("a membership"))
+        self.qp.detach(&self.nic, group).map_err(Error::create("a membership"))
     }
 
     fn destroy(&self) -> Option<u64> {

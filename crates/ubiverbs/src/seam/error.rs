@@ -1,8 +1,7 @@
 //! What can go wrong, as one enum; and what went wrong with a piece of work, with a class a program can switch on and a
 //! hint a person can act on.
 
-use crate::close_reason::CloseReason;
-use crate::cm::ConnectError;
+use super::{CloseReason, ConnectError};
 use std::fmt;
 use std::io;
 use std::panic::Location;
@@ -194,6 +193,19 @@ pub enum Error {
     /// More completions than the queue holds: some are lost, and the queue is of no use any more.
     #[error("the completion queue has overflowed: completions were lost; poll more often or create a larger one")]
     Overflowed,
+}
+
+/// For those who implement the seam.
+impl Error {
+    /// Why something could not be created.
+    pub(crate) fn create<E: std::error::Error + Send + Sync + 'static>(what: &'static str) -> impl FnOnce(E) -> Error {
+        move |source| Error::Create { what, source: Box::new(source) }
+    }
+
+    /// Why memory could not be registered.
+    pub(crate) fn register<E: std::error::Error + Send + Sync + 'static>(length: usize) -> impl FnOnce(E) -> Error {
+        move |source| Error::Register { length, source: Box::new(source) }
+    }
 }
 
 /// An argument that makes no sense, and where it was given.

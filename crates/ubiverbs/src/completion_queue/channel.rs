@@ -1,10 +1,9 @@
 //! Completion channels: how a program that sleeps hears of completions.
 
-use crate::backend;
-use crate::completion_queue::{CompletionQueue, Core};
-use crate::device::ContextCore;
-use crate::error::Error;
+use super::{CompletionQueue, Core};
+use crate::device::{Context, ContextCore};
 use crate::lock;
+use crate::seam::{self, Error};
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
@@ -44,17 +43,21 @@ pub struct CompletionChannel {
 
 struct Inner {
     context: Arc<ContextCore>,
-    channel: Arc<dyn backend::Channel>,
+    channel: Arc<dyn seam::Channel>,
     queues: Mutex<HashMap<u32, Weak<Core>>>,
 }
 
-impl CompletionChannel {
-    pub(crate) fn new(context: &Arc<ContextCore>) -> Result<CompletionChannel, Error> {
-        let channel = context.backend.create_channel()?;
-        let inner = Inner { context: Arc::clone(context), channel, queues: Mutex::new(HashMap::new()) };
+impl Context {
+    /// A channel on which completion queues report that they have something.
+    #[doc(alias = "ibv_create_comp_channel")]
+    pub fn completion_channel(&self) -> Result<CompletionChannel, Error> {
+        let channel = self.core.backend.create_channel()?;
+        let inner = Inner { context: Arc::clone(&self.core), channel, queues: Mutex::new(HashMap::new()) };
         Ok(CompletionChannel { inner: Arc::new(inner) })
     }
+}
 
+impl CompletionChannel {
     /// Waits until a queue reports, and returns it. The waiting thread drives. If the program has made the descriptor
     /// non-blocking, the answer is an error of kind `WouldBlock` instead of a wait.
     #[doc(alias = "ibv_get_cq_event")]
@@ -103,11 +106,11 @@ impl CompletionChannel {
         }
     }
 
-    pub(crate) fn backend(&self) -> &Arc<dyn backend::Channel> {
+    pub(super) fn backend(&self) -> &Arc<dyn seam::Channel> {
         &self.inner.channel
     }
 
-    pub(crate) fn report(&self, core: &Arc<Core>) {
+    pub(super) fn report(&self, core: &Arc<Core>) {
         let mut queues = lock(&self.inner.queues);
         queues.retain(|_, queue| queue.strong_count() > 0);
         queues.insert(core.queue.id(), Arc::downgrade(core));

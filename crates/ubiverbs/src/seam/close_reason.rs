@@ -1,11 +1,8 @@
 //! Why a connection, or a queue pair, came to its end.
 
-use crate::backend;
-use crate::error::CompletionError;
-use crate::lock;
+use super::CompletionError;
 use std::fmt;
 use std::io;
-use std::sync::{Mutex, Weak};
 use transport::{Failure, Status, Stop};
 use wire::Qpn;
 
@@ -87,7 +84,7 @@ impl CloseReason {
     }
 
     /// The reason that the NIC gives.
-    fn of(stop: Stop, qpn: Qpn) -> CloseReason {
+    pub(crate) fn of(stop: Stop, qpn: Qpn) -> CloseReason {
         match stop {
             Stop::Work { cause: Failure::PeerGone { .. }, .. } => CloseReason::PeerDied,
             Stop::Work { kind, status, cause } => {
@@ -120,50 +117,3 @@ impl fmt::Debug for CloseReason {
 }
 
 impl std::error::Error for CloseReason {}
-
-/// The end of a queue pair: known to its handles, to its work, and to the connection that it is of. What is noted
-/// first counts.
-pub(crate) struct Ending {
-    pair: Weak<dyn backend::QueuePair>,
-    qpn: Qpn,
-    reason: Mutex<Option<CloseReason>>,
-}
-
-impl Ending {
-    pub fn new(pair: Weak<dyn backend::QueuePair>, qpn: Qpn) -> Ending {
-        Ending { pair, qpn, reason: Mutex::new(None) }
-    }
-
-    pub fn qpn(&self) -> Qpn {
-        self.qpn
-    }
-
-    /// It ends, for this reason if there was none before. To be noted before its work is flushed.
-    pub fn note(&self, reason: CloseReason) {
-        // What the NIC knows came first.
-        if self.reason().is_none() {
-            lock(&self.reason).get_or_insert(reason);
-        }
-    }
-
-    /// Why it ended, if it has. Asks the NIC, so no lock is held.
-    pub fn reason(&self) -> Option<CloseReason> {
-        let known = lock(&self.reason).clone();
-        if known.is_some() {
-            return known;
-        }
-        let stop = self.pair.upgrade()?.stop()?;
-        Some(lock(&self.reason).get_or_insert_with(|| CloseReason::of(stop, self.qpn)).clone())
-    }
-
-    /// The queue pair begins anew.
-    pub fn clear(&self) {
-        *lock(&self.reason) = None;
-    }
-}
-
-impl fmt::Debug for Ending {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Ending({:?})", lock(&self.reason))
-    }
-}

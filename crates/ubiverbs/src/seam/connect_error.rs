@@ -1,6 +1,6 @@
 //! Why two programs did not find together, with what a person can do about it.
 
-use hca::cm::CmError;
+use cm::id::EventKind;
 use std::error::Error;
 use std::fmt;
 use std::io;
@@ -83,7 +83,7 @@ pub enum ConnectError {
     /// Something happened that does not belong here.
     Unexpected {
         /// What.
-        event: super::EventKind,
+        event: EventKind,
         /// Its status.
         status: i32,
     },
@@ -118,20 +118,6 @@ impl ConnectError {
             ConnectError::GroupKey => "make the queue pair with `.qkey(cm::QKEY)`",
             _ => "",
         }
-    }
-
-    /// What the connection manager of a NIC refused.
-    pub(crate) fn refused(error: CmError) -> crate::Error {
-        let what = error.to_string();
-        crate::Error::Connect(match error {
-            CmError::NotLocal(address) => ConnectError::NotLocal { address },
-            CmError::NoDevice(address) => ConnectError::NoDevice { address },
-            CmError::NoRoute { to, source } => ConnectError::NoRoute { to, source },
-            CmError::PrivateData { length, room } => ConnectError::PrivateData { length, room },
-            CmError::State { .. } => ConnectError::State { what },
-            CmError::InUse { .. } => ConnectError::InUse { what },
-            _ => ConnectError::Refused { what },
-        })
     }
 
     /// Its kind among the errors of sockets.

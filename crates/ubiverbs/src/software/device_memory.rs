@@ -1,20 +1,13 @@
 //! Memory of the device, which the NIC of this process keeps beside the program's.
 
-use super::create;
-use crate::backend::DeviceMemory;
-use crate::error::Error;
+use crate::seam::{DeviceMemory, Error};
 use hca::Nic;
 use std::sync::Arc;
 use transport::{Access, ProtectionDomain};
 use wire::Key;
 
 pub(super) fn allocate(nic: &Arc<Nic>, length: usize, alignment: usize) -> Result<Arc<dyn DeviceMemory>, Error> {
-    const WHAT: &str = "device memory";
-    if !alignment.is_power_of_two() {
-        let source = format!("its alignment must be a power of two, and {alignment} is none").into();
-        return Err(Error::Create { what: WHAT, source });
-    }
-    let memory = hca::DeviceMemory::allocate(nic, length, alignment.ilog2()).map_err(create(WHAT))?;
+    let memory = hca::DeviceMemory::allocate(nic, length, alignment.ilog2()).map_err(Error::create("device memory"))?;
     Ok(Arc::new(Ours(memory)))
 }
 
@@ -38,6 +31,6 @@ unsafe impl DeviceMemory for Ours {
 
     fn register(&self, offset: u64, length: usize, domain: ProtectionDomain, access: Access) -> Result<Key, Error> {
         let registered = self.0.register(offset, length, domain, access);
-        registered.map_err(|source| Error::Register { length, source: Box::new(source) })
+        registered.map_err(Error::register(length))
     }
 }

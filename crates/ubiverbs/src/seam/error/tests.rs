@@ -1,7 +1,7 @@
 //! How errors read, as `main` prints them.
 
 use super::{CloseReason, CompletionError, Error, Failed};
-use crate::cm::ConnectError;
+use crate::seam::ConnectError;
 use std::io;
 use std::sync::Arc;
 use transport::{CompletionKind, Failure, Status};

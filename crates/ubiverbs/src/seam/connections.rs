@@ -1,8 +1,8 @@
 //! What the API asks of a connection manager: ids, and channels of their events. Calls do at once what they can, and
 //! the rest arrives as events; an id whose last handle is dropped is taken down.
 
-use crate::error::Error;
-use hca::cm::{Body, ConnectParameters, EventKind, IdOption};
+use super::Error;
+use cm::id::{Body, ConnectParameters, EventKind, IdOption};
 use std::any::Any;
 use std::fmt::Debug;
 use std::io;

@@ -1,7 +1,6 @@
 //! How a thread waits for a future: it looks a little, then sleeps on the NIC until something happens.
 
-use crate::backend;
-use crate::error::Error;
+use crate::seam::{self, Error};
 use hca::{CompletionChannel, CompletionQueue, Nic};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -28,8 +27,8 @@ struct Parker {
     channel: Arc<CompletionChannel>,
 }
 
-pub(super) fn create(nic: &Arc<Nic>) -> Result<Arc<dyn backend::Parker>, Error> {
-    let nothing = CompletionQueue::new(0, 1, None).map_err(super::create("a completion queue"))?;
+pub(super) fn create(nic: &Arc<Nic>) -> Result<Arc<dyn seam::Parker>, Error> {
+    let nothing = CompletionQueue::new(0, 1, None).map_err(Error::create("a completion queue"))?;
     let channel = nic.create_channel().map_err(create_channel)?;
     Ok(Arc::new(Parker { state: AtomicU8::new(STATE_AWAKE), nic: Arc::clone(nic), nothing, channel }))
 }
@@ -38,7 +37,7 @@ fn create_channel(source: std::io::Error) -> Error {
     Error::System { what: "cannot make a channel", source }
 }
 
-impl backend::Parker for Parker {
+impl seam::Parker for Parker {
     fn park(&self, limit: Option<Duration>) {
         for _ in 0..LOOKS_BEFORE_SLEEP {
             if self.state.swap(STATE_AWAKE, Ordering::Acquire) == STATE_WOKEN {
