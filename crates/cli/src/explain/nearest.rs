@@ -10,7 +10,7 @@ const MAX_COMPARED: usize = 64;
 pub fn nearest(asked: &str, known: impl IntoIterator<Item = String>) -> Vec<String> {
     let wanted = asked.to_ascii_uppercase();
     let length = wanted.chars().count();
-    if length < 2 || length > MAX_COMPARED {
+    if !(2..=MAX_COMPARED).contains(&length) {
         return Vec::new();
     }
     let limit = (length / 3).clamp(1, 4);

@@ -68,10 +68,10 @@ impl Places {
             Call::CmChannel { id, .. } => {
                 self.synchronous.remove(&id);
             }
-            Call::CmOffer { function: "rdma_connect", id, offered_qpn: Some(qpn), .. } => {
-                if self.connecting.len() < MAX_PLACES || self.connecting.contains_key(&qpn) {
-                    self.connecting.insert(qpn, id);
-                }
+            Call::CmOffer { function: "rdma_connect", id, offered_qpn: Some(qpn), .. }
+                if self.connecting.len() < MAX_PLACES || self.connecting.contains_key(&qpn) =>
+            {
+                self.connecting.insert(qpn, id);
             }
             Call::CmCall { function: "rdma_destroy_id", id, .. } => {
                 self.connecting.retain(|_, of| *of != id);
