@@ -359,6 +359,8 @@ mod tests {
     /// A TCP socket with unsent data that lingers for minutes when it is closed, whose peer does not read.
     fn lingering() -> (OwnedFd, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        // So small that it cannot take what the sender's buffer has, however late the kernel delivers it.
+        socket2::SockRef::from(&listener).set_recv_buffer_size(4096).unwrap();
         let sends = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (silent, _) = listener.accept().unwrap();
         sends.set_nonblocking(true).unwrap();

@@ -173,7 +173,7 @@ fn rules(stage: &Stage<'_>) -> Result<(), String> {
 }
 
 fn refusals(stage: &Stage<'_>) -> Result<(), String> {
-    fs::write(stage.place.join("bad"), "UV-0101 = off\n\nUV-0101 = \"loud\"\n").map_err(|e| e.to_string())?;
+    fs::write(stage.place.join("bad"), "UV-0101 = \"off\"\n\nUV-0102 = \"loud\"\n").map_err(|e| e.to_string())?;
     for (options, said) in [
         (&["--check-rules", "-UV-9999", "--check"][..], "there is no rule UV-9999"),
         (&["--check-rules", "-UV-0101"], "add --check or --why"),

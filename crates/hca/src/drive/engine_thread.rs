@@ -312,3 +312,26 @@ fn sleep_until_deadline(engine: &Engine, nic: &Nic) -> Option<u64> {
     }
     EnginePolicy::sleep_limit(nic.patience(), nic.ground.links.exchange.has_inbound())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_wake_is_counted_for_the_device_that_was_opened_first() {
+        let nic = Nic::open().unwrap();
+        let device = nic.devices().into_iter().find(|device| device.name() == "ubi_lo").expect("a device for lo");
+        let _context = nic.open_device(&device).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            nic.ground.progress.engine.ring();
+            let counted = nic.counters().into_iter().filter(|(_, counters)| counters.engine_wakes.bell > 0);
+            if counted.map(|(device, _)| device.name().to_owned()).eq(["ubi_lo"]) {
+                break;
+            }
+            assert!(Instant::now() < deadline, "no wake in a minute: {:?}", nic.counters());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}

@@ -105,7 +105,7 @@ fn value(call: &str, field: &str) -> Value {
         "status" if call == "cm_event" => json!(-110),
         "errno" => json!(22),
         "address" if call == "cm_place" => json!("0123456789abcdef0123456789abcdef"),
-        "space" | "device" | "kind" | "state" | "opcode" | "status" | "object" | "event_name" | "function"
+        "space" | "device" | "kind" | "state" | "opcode" | "status" | "object" | "event_name" | "function" | "flag"
         | "reason" => {
             json!(field)
         }
@@ -148,6 +148,7 @@ fn every_call_comes_back_with_all_its_fields() {
 /// Every field that a call has.
 const FIELDS: &[&str] = &[
     "given",
+    "flag",
     "space",
     "offered_qpn",
     "about",
