@@ -193,7 +193,8 @@ impl Pending {
 
     /// One that is being sent now.
     pub fn new(now: Time, datagram: CmDatagram, patience: &Patience, eager: Option<Duration>) -> Pending {
-        let interval = eager.map_or(patience.timeout, |eager| eager.clamp(Patience::MIN_REPEAT_INTERVAL, patience.timeout));
+        let interval =
+            eager.map_or(patience.timeout, |eager| eager.clamp(Patience::MIN_REPEAT_INTERVAL, patience.timeout));
         let look = matches!(datagram.message, Message::Rep(_)).then_some(Pending::FIRST_LOOK);
         let (repeat_at, give_up) = (now + interval, now + patience.total());
         Pending { datagram: Box::new(datagram), interval, repeat_at, look, give_up, delays: 0 }
