@@ -33,8 +33,6 @@ pub enum Rank {
     Flows,
     /// The connection manager.
     ConnectionManager,
-    /// Messages of connection management that have arrived.
-    ArrivedMessages,
     /// Management agents.
     Agents,
     /// Opened devices.
@@ -125,6 +123,9 @@ pub enum Rank {
     Background,
     /// Connection records that were handed to this process.
     Records,
+    /// Messages of connection management that have arrived. Taken with sockets and all latches held; nothing is taken
+    /// under it.
+    ArrivedMessages,
     /// Events for a program.
     Events,
     /// The wait for accesses to memory to end.
