@@ -5,6 +5,7 @@ use super::line::{Recognised, recognise};
 use crate::style;
 use serde_json::{Value, json};
 use std::io::{self, BufRead, Write};
+use trace::printable;
 
 /// So much of a line is looked at, and kept.
 const MAX_LINE_BYTES: usize = 4096;
@@ -37,7 +38,8 @@ impl Log {
         let mut line = Vec::new();
         while read_line(&mut input, &mut line)? {
             log.lines += 1;
-            log.add(String::from_utf8_lossy(&line).trim_end());
+            let text = String::from_utf8_lossy(&line).replace('\t', " ");
+            log.add(&printable(text.trim_end()).to_string());
         }
         Ok(log)
     }
@@ -132,7 +134,7 @@ fn names(recognised: &Recognised) -> impl Iterator<Item = (Kind, &str)> {
 
 impl Group {
     fn print(&self, out: &mut impl Write) -> io::Result<()> {
-        let mut shown: String = self.text.trim().chars().filter(|c| !c.is_control()).take(MAX_SHOWN).collect();
+        let mut shown: String = self.text.trim().chars().take(MAX_SHOWN).collect();
         if shown.len() < self.text.trim().len() {
             shown.push('…');
         }

@@ -44,7 +44,5 @@ fn events_rejections_errnos_and_rules_are_explained() {
     assert!(explained(&["ibv_modify_qp", "EINVAL"]).contains("INIT to RTR needs"));
     assert!(explained(&["UV-0201"]).starts_with("UV-0201: error:"));
     assert!(explained(&["rule"]).lines().count() >= 2);
-    let general = ubiverbs(&["explain", "ibv_query_gid", "ENODEV"]);
-    assert_eq!(general.status.code(), Some(1));
-    assert!(String::from_utf8(general.stderr).unwrap().contains("in general"));
+    assert!(explained(&["ibv_query_gid", "ENODEV"]).contains("in general"));
 }

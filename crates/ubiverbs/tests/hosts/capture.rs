@@ -76,13 +76,15 @@ fn judge(file: &Path, frames: &[Frame]) {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
-    let wrong = "_ws.malformed || ip.flags.mf == 1 || ip.frag_offset > 0 || ipv6.fraghdr || (udp && !infiniband.bth)";
+    let wrong = "_ws.malformed || ip.flags.mf == 1 || ip.frag_offset > 0 || ipv6.fraghdr || \
+                 (udp && !infiniband.bth && !(udp.dstport == 9))";
     assert_eq!(
         tshark(wrong, &["frame.number", "_ws.col.info"]),
         "",
-        "packets that are malformed, fragments or no RoCE"
+        "packets that are malformed, fragments, or neither RoCE nor a search for a neighbour"
     );
-    let theirs = tshark("udp", &["infiniband.bth.opcode", "infiniband.bth.destqp", "infiniband.bth.psn"]);
+    let theirs =
+        tshark("udp && !(udp.dstport == 9)", &["infiniband.bth.opcode", "infiniband.bth.destqp", "infiniband.bth.psn"]);
     let number = |text: &str| match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16).unwrap(),
         None => text.parse().unwrap(),

@@ -23,7 +23,10 @@ pub struct Frame {
     pub computed_icrc: [u8; 4],
 }
 
-/// The UDP frames of a capture in the classic format, little-endian, of Ethernet.
+/// What makes the kernel look for a neighbour: a datagram of nothing, to the port of the discard service.
+const SEARCH: [u8; 4] = [0, 9, 0, 8];
+
+/// The UDP frames of a capture, but for searches for neighbours, in the classic format, little-endian, of Ethernet.
 pub fn read(file: &[u8]) -> Result<Vec<Frame>, String> {
     let (head, mut rest) = file.split_at_checked(24).ok_or("no header")?;
     if head[..4] != 0xa1b2_c3d4u32.to_le_bytes() || head[20..] != 1u32.to_le_bytes() {
@@ -47,7 +50,10 @@ pub fn read(file: &[u8]) -> Result<Vec<Frame>, String> {
 /// A frame, if it carries UDP.
 fn frame(bytes: &[u8]) -> Result<Option<Frame>, String> {
     let (ethernet, packet) = bytes.split_at_checked(14).ok_or("no Ethernet header")?;
+    let carries_search = |udp: usize| packet.get(udp + 2..udp + 6) == Some(&SEARCH);
     match [ethernet[12], ethernet[13]] {
+        [0x08, 0x00] if packet.get(9) == Some(&17) && carries_search(20) => Ok(None),
+        [0x86, 0xdd] if packet.get(6) == Some(&17) && carries_search(40) => Ok(None),
         [0x08, 0x00] if packet.get(9) == Some(&17) => ipv4(packet).map(Some),
         [0x86, 0xdd] if packet.get(6) == Some(&17) => ipv6(packet).map(Some),
         // Address resolution and the like. A fragment header of IPv6 is not UDP, and tshark looks for those.
