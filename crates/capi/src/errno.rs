@@ -49,7 +49,7 @@ impl Errno {
         Errno { reason: Reason::of(why), ..self }
     }
 
-    /// The reason, if it has one and somebody wants to read it.
+    /// The reason, if it has one and the program's user asked for reasons.
     pub(crate) fn reason(self) -> Option<String> {
         self.reason.text()
     }

@@ -40,10 +40,10 @@ thread_local! {
 }
 
 impl Reason {
-    /// There is none, or nobody wants to read it.
+    /// There is none, or the program's user did not ask for reasons.
     pub const NONE: Reason = Reason(0);
 
-    /// Keeps a reason, if somebody wants to read it.
+    /// Keeps a reason, if the program's user asked for reasons.
     pub fn of(why: impl Display) -> Reason {
         if wants_reasons() { Reason::keep(why.to_string()) } else { Reason::NONE }
     }

@@ -3,10 +3,10 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
-const UNKNOWN: &CStr = c"unknown";
+const UNKNOWN_VALUE: &CStr = c"unknown";
 
 fn name_at(texts: &[&'static CStr], index: usize) -> *const c_char {
-    texts.get(index).copied().unwrap_or(UNKNOWN).as_ptr()
+    texts.get(index).copied().unwrap_or(UNKNOWN_VALUE).as_ptr()
 }
 
 /// By the numbers of `ibv_wc_status`.
@@ -123,5 +123,5 @@ pub extern "C" fn ibv_node_type_str(node: c_int) -> *const c_char {
 /// The name of an opcode, for drivers. The free numbers have none: a null pointer, as in the original.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_wr_opcode_str(opcode: c_uint) -> *const c_char {
-    OPCODES.get(opcode as usize).copied().unwrap_or(Some(UNKNOWN)).map_or(std::ptr::null(), CStr::as_ptr)
+    OPCODES.get(opcode as usize).copied().unwrap_or(Some(UNKNOWN_VALUE)).map_or(std::ptr::null(), CStr::as_ptr)
 }

@@ -11,7 +11,7 @@ use crate::rule::Number;
 use crate::rule::catalogue::{connections, events, memory, posting, work};
 
 /// Rules of `--check`, and those of `--why` that explain what comes of it.
-const TWINS: &[(Number, Number)] = &[
+const RULES_OF_ONE_MISTAKE: &[(Number, Number)] = &[
     (memory::KEY_NEVER_SET, work::LOCAL_KEY_UNKNOWN),
     (memory::KEY_IS_GONE, work::LOCAL_KEY_UNKNOWN),
     (memory::OUTSIDE_REGION, work::LOCAL_OUT_OF_BOUNDS),
@@ -76,7 +76,7 @@ impl Mistakes {
 
     /// A mistake is told. Answers which other rule finds it, of those that are on.
     pub fn tell(&mut self, finding: &Finding, mistake: Mistake, is_on: impl Fn(Number) -> bool) -> Option<Number> {
-        let twin = TWINS.iter().find_map(|(check, explanation)| match finding.rule {
+        let twin = RULES_OF_ONE_MISTAKE.iter().find_map(|(check, explanation)| match finding.rule {
             rule if rule == *check => Some(*explanation),
             // What a work request does wrong is told when it is posted, if at all.
             rule if rule == *explanation && matches!(mistake, Mistake::Object(_)) => Some(*check),
@@ -101,7 +101,7 @@ impl Mistakes {
             return;
         }
         if let Some(owner) = Owner::of(model, event, queue) {
-            for (_, explanation) in TWINS {
+            for (_, explanation) in RULES_OF_ONE_MISTAKE {
                 self.0.remove(&(*explanation, Mistake::Work(owner, wr_id)));
             }
         }

@@ -265,7 +265,7 @@ impl Table {
             let Ok(length) = usize::try_from(length) else { return Err(io::Error::last_os_error()) };
             answer.truncate(length);
             let answer = Answer(answer);
-            // An answer to an earlier question that nobody took.
+            // The kernel's answer to an earlier question, which this search did not take.
             if answer.word(8) != Some(self.sequence) {
                 continue;
             }

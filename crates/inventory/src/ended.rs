@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use transport::Counters;
 
 /// How the file begins: a word, and the version of what follows.
-const BEGINNING: [u8; 8] = *b"UbiEnd\x02\0";
+const ENDED_COUNTERS_MAGIC: [u8; 8] = *b"UbiEnd\x02\0";
 
 /// So many ports are remembered, of all network namespaces together.
 const MAX_REMEMBERED_PORTS: usize = 128;
@@ -95,7 +95,7 @@ fn add_to(path: &Path, uid: u32, namespace: u64, ports: &[(String, Counters)]) -
         all.push(entry);
     }
     all.drain(..all.len().saturating_sub(MAX_REMEMBERED_PORTS));
-    let mut bytes = BEGINNING.to_vec();
+    let mut bytes = ENDED_COUNTERS_MAGIC.to_vec();
     all.put(&mut bytes);
     file.rewind().ok()?;
     file.write_all(&bytes).ok()?;
@@ -158,7 +158,7 @@ fn contents(file: &mut File) -> Vec<u8> {
 /// What such a file says.
 #[doc(hidden)] // for fuzzing
 pub fn parse(bytes: &[u8]) -> Option<Vec<Entry>> {
-    let mut rest = bytes.strip_prefix(&BEGINNING)?;
+    let mut rest = bytes.strip_prefix(&ENDED_COUNTERS_MAGIC)?;
     let mut from = Reader::new(&mut rest, MAX_REMEMBERED_PORTS);
     Vec::take(&mut from).filter(|_| from.is_at_end())
 }

@@ -8,7 +8,7 @@ use transport::Counters;
 use wire::Key;
 
 /// How every report begins: a word, and the version of what follows.
-const BEGINNING: [u8; 8] = *b"UbiRep\x03\0";
+const REPORT_MAGIC: [u8; 8] = *b"UbiRep\x03\0";
 
 records! {
     /// What a process has counted on the port of a device.
@@ -171,7 +171,7 @@ records! {
 impl Report {
     /// The report as bytes.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = BEGINNING.to_vec();
+        let mut out = REPORT_MAGIC.to_vec();
         self.put(&mut out);
         out
     }
@@ -201,7 +201,7 @@ fn reading<T>(
     take: impl FnOnce(&mut Reader<'_>) -> Option<T>,
 ) -> Option<T> {
     let mut from = Reader::new(source, *allowance);
-    let taken = from.chunk().filter(|beginning| *beginning == BEGINNING).and_then(|_| take(&mut from));
+    let taken = from.chunk().filter(|beginning| *beginning == REPORT_MAGIC).and_then(|_| take(&mut from));
     *allowance = from.allowance;
     taken
 }
@@ -253,7 +253,7 @@ mod tests {
 
     #[test]
     fn lengths_cost_what_is_there() {
-        let mut bytes = BEGINNING.to_vec();
+        let mut bytes = REPORT_MAGIC.to_vec();
         bytes.extend([0xff; 64]);
         assert_eq!(decoded(&bytes), None);
     }
@@ -271,7 +271,7 @@ mod tests {
                 Ok(buffer.len())
             }
         }
-        let mut endless = Endless([BEGINNING.as_slice(), &[0xff; 4]].concat(), 0);
+        let mut endless = Endless([REPORT_MAGIC.as_slice(), &[0xff; 4]].concat(), 0);
         let mut allowance = 10_000;
         assert_eq!(Report::decode(&mut endless, &mut allowance), None);
         assert!(allowance == 0 && endless.1 < 1 << 20, "{allowance} {}", endless.1);

@@ -303,7 +303,7 @@ enum Owner {
 
 /// What parts of memory go back to: an arena.
 pub(crate) trait Lender: Send + Sync {
-    /// Nobody uses so many bytes from there on any more.
+    /// The program uses so many bytes from there on no more.
     fn take_back(&self, start: usize, length: usize);
 }
 

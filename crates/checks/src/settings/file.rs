@@ -12,7 +12,7 @@ use super::Settings;
 pub const MAX_RULES_FILE_BYTES: usize = 64 << 10;
 
 /// The one table that a file may have.
-const TABLE: &str = "rules";
+const RULES_TABLE: &str = "rules";
 
 impl Settings {
     /// Obeys a file, in the order of its lines. An error says which line it is about, and what was expected there.
@@ -44,7 +44,7 @@ impl Settings {
         let mut entries = Vec::new();
         for (key, value) in document.get_ref() {
             match value.get_ref() {
-                DeValue::Table(rules) if key.get_ref() == TABLE => entries.extend(rules),
+                DeValue::Table(rules) if key.get_ref() == RULES_TABLE => entries.extend(rules),
                 _ => entries.push((key, value)),
             }
         }
@@ -54,7 +54,7 @@ impl Settings {
             let name = key.get_ref();
             let obeyed = match value.get_ref() {
                 DeValue::String(value) => self.set(name.trim(), value.trim()),
-                DeValue::Table(_) => Err(format!("there is no heading [{name}]; expected [{TABLE}]")),
+                DeValue::Table(_) => Err(format!("there is no heading [{name}]; expected [{RULES_TABLE}]")),
                 other => Err(format!("{name} is of the type {}; expected a text such as \"off\"", other.type_str())),
             };
             obeyed.map_err(|error| format!("line {}: {error}", line_at(key.span().start)))?;

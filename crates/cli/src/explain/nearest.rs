@@ -3,7 +3,7 @@
 /// How many are offered.
 const MAX_OFFERED: usize = 3;
 
-/// Words that are longer are not compared: nobody mistypes a page.
+/// Words that are longer are not compared: a person mistypes a word, not a page.
 const MAX_COMPARED: usize = 64;
 
 /// The known words that are nearest to the one asked for, the nearest first; none if all are far.

@@ -1,4 +1,4 @@
-//! Messages of the connection manager that nobody answers, while the program waits.
+//! Messages of the connection manager that the peer does not answer, while the program waits.
 
 use alloc::format;
 
