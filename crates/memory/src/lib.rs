@@ -44,6 +44,7 @@
 
 mod books;
 mod copy;
+mod current_access;
 mod device;
 mod error;
 mod gate;
