@@ -397,6 +397,3 @@ slow PLACE rate R ...      a host takes no more than that
 reroute T                  when flows take other ways after a cable went
 until T                    ends the run
 capture N                  the packets of a host";
-
-#[cfg(test)]
-mod tests;

@@ -211,6 +211,3 @@ impl fmt::Display for MessageKind {
         f.write_str(self.name())
     }
 }
-
-#[cfg(test)]
-mod tests;
