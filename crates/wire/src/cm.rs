@@ -10,6 +10,7 @@ mod alternate_path;
 mod code;
 mod data;
 mod disconnect;
+mod fields;
 mod ip_cm;
 mod mra;
 mod path;
