@@ -17,9 +17,6 @@ use std::time::{Duration, Instant};
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// `poll`.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_poll")]
 pub unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     // SAFETY: the caller's promises.
@@ -64,9 +61,6 @@ fn poll_until(asked: &mut [pollfd], end: Option<Instant>) -> c_int {
 }
 
 /// `poll` of programs that are checked for overflows.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload___poll_chk")]
 pub unsafe extern "C-unwind" fn poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, room: usize) -> c_int {
     if room / size_of::<pollfd>() < count as usize {
@@ -83,9 +77,6 @@ fn overflow() -> ! {
 }
 
 /// `ppoll`.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_ppoll")]
 pub unsafe extern "C-unwind" fn ppoll(
     fds: *mut pollfd,
@@ -122,9 +113,6 @@ unsafe fn deadline(timeout: *const timespec) -> Result<Option<Instant>, c_int> {
 }
 
 /// `ppoll` of programs that are checked for overflows.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload___ppoll_chk")]
 pub unsafe extern "C-unwind" fn ppoll_chk(
     fds: *mut pollfd,
@@ -197,9 +185,6 @@ impl Sets {
 }
 
 /// `select`. What is left of the time is told, as the kernel does.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_select")]
 pub unsafe extern "C-unwind" fn select(
     count: c_int,
@@ -232,9 +217,6 @@ pub unsafe extern "C-unwind" fn select(
 }
 
 /// `pselect`.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_pselect")]
 pub unsafe extern "C-unwind" fn pselect(
     count: c_int,
@@ -262,9 +244,6 @@ pub unsafe extern "C-unwind" fn pselect(
 }
 
 /// `epoll_ctl`. A socket that is neither connected nor listens is remembered, and handed over when it is.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_epoll_ctl")]
 pub unsafe extern "C-unwind" fn epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
     if let Some(socket) = table::socket(fd) {
