@@ -343,11 +343,6 @@ impl Stream {
         self.send_slots > 0 && self.send_room >= SEND_LOW_WATER
     }
 
-    /// Whether a message about the connection can be sent.
-    pub fn can_send_control(&self) -> bool {
-        self.control_slots > 0
-    }
-
     /// Whether everything that was sent has completed.
     pub fn is_idle(&self) -> bool {
         self.send_slots == self.sizes.send_queue - CONTROL_SLOTS

@@ -54,7 +54,6 @@ impl Network {
         let Endpoint { host, peer_host, .. } = self.endpoints[endpoint as usize];
         self.counts.packets_delivered += 1;
         self.delivered += u64::from(payload);
-        self.received[host as usize] += u64::from(payload);
         if self.captures.is_some() {
             self.capture(host, packet, true);
         }
