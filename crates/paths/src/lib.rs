@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 const FILES_VARIABLE: &CStr = c"UBIVERBS_FILES";
 
 /// What begins so, below the root, is elsewhere: at the end of a name, or where the name goes on.
-const ELSEWHERE: [&[u8]; 5] = [
+const REDIRECTED_PREFIXES: [&[u8]; 5] = [
     b"sys/class/infiniband",
     b"sys/class/infiniband_verbs",
     b"dev/infiniband",
@@ -74,7 +74,7 @@ fn is_elsewhere(path: &[u8]) -> bool {
     let begins =
         |start: &&[u8]| path.strip_prefix(*start).is_some_and(|rest| matches!(rest.first(), None | Some(b'/')));
     let of_device = |rest: &[u8]| rest.split(|byte| *byte == b'/').any(|name| OF_DEVICES.contains(&name));
-    ELSEWHERE.iter().any(begins) || path.strip_prefix(DEVICES_DIRECTORY).is_some_and(of_device)
+    REDIRECTED_PREFIXES.iter().any(begins) || path.strip_prefix(DEVICES_DIRECTORY).is_some_and(of_device)
 }
 
 /// Whether it is among files that say how often something happened.

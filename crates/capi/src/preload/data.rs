@@ -42,7 +42,7 @@ fn reading(
     }
 }
 
-/// A call that writes. Where the peer has gone, the program is told as by a socket: with a signal.
+/// A call that writes. Where the peer has gone, the program is notified as by a socket: with a signal.
 fn writing(
     fd: c_int,
     flags: c_int,

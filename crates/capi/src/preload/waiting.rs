@@ -133,7 +133,7 @@ pub unsafe extern "C-unwind" fn ppoll_chk(
 struct Sets([*mut fd_set; 3]);
 
 /// What each of the three asks for, and what answers it.
-const MEANINGS: [(c_short, c_short); 3] =
+const SELECT_EVENTS: [(c_short, c_short); 3] =
     [(POLLIN, POLLIN | POLLHUP | POLLERR), (POLLOUT, POLLOUT | POLLERR), (POLLPRI, POLLPRI)];
 
 impl Sets {
@@ -143,7 +143,7 @@ impl Sets {
     }
 
     fn events(self, fd: c_int) -> c_short {
-        let asked = self.0.iter().zip(MEANINGS).filter(|(set, _)| {
+        let asked = self.0.iter().zip(SELECT_EVENTS).filter(|(set, _)| {
             // SAFETY: as above.
             Sets::bit(**set, fd).is_some_and(|(word, bit)| unsafe { *word } & bit != 0)
         });
@@ -159,7 +159,7 @@ impl Sets {
     fn answer(self, fds: &[pollfd]) -> c_int {
         let mut bits = 0;
         for one in fds {
-            for (set, (asked, means)) in self.0.iter().zip(MEANINGS) {
+            for (set, (asked, means)) in self.0.iter().zip(SELECT_EVENTS) {
                 let Some((word, bit)) = Sets::bit(*set, one.fd) else { continue };
                 let is = one.events & asked != 0 && one.revents & means != 0;
                 // SAFETY: as above.
