@@ -19,7 +19,7 @@ use crate::posted_work::Owner;
 use crate::rule::catalogue::connections::*;
 use crate::rule::catalogue::events::KEY_MISMATCH;
 
-/// How long a sender that retries without limit may wait for a receive before it is told.
+/// How long a sender that retries without limit may wait for a receive before it is reported.
 const RNR_PATIENCE_NS: u64 = 1_000_000_000;
 /// A first packet that is this far from what was expected did not follow others that were lost.
 const MAX_LOST_PACKETS: u32 = 1 << 16;
