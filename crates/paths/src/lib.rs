@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 const FILES_VARIABLE: &CStr = c"UBIVERBS_FILES";
 
 /// What begins so, below the root, is elsewhere: at the end of a name, or where the name goes on.
-const ELSEWHERE: [&[u8]; 4] =
+const REDIRECTED_PREFIXES: [&[u8]; 4] =
     [b"sys/class/infiniband", b"sys/class/infiniband_verbs", b"dev/infiniband", b"sys/class/pci_bus"];
 
 /// Where devices without a place of their own are, beside the GPUs.
@@ -71,7 +71,7 @@ fn is_elsewhere(path: &[u8]) -> bool {
     let begins =
         |start: &&[u8]| path.strip_prefix(*start).is_some_and(|rest| matches!(rest.first(), None | Some(b'/')));
     let of_device = |rest: &[u8]| rest.split(|byte| *byte == b'/').any(|name| OF_DEVICES.contains(&name));
-    ELSEWHERE.iter().any(begins)
+    REDIRECTED_PREFIXES.iter().any(begins)
         || path.starts_with(OWN_PCI_ROOTS)
         || path.strip_prefix(DEVICES_DIRECTORY).is_some_and(of_device)
 }

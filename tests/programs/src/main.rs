@@ -184,7 +184,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     }
-    // What is written down about programs is found out one by one, unless somebody wants it otherwise.
+    // What is written down about programs is found out one by one, unless the user wants it otherwise.
     let one_by_one = Settings { jobs: wanted_jobs.unwrap_or(1), writes_scoreboard: false, checks: false };
     let (tests, words, settings) = match words {
         [option, words @ ..] if option == "--check" => {

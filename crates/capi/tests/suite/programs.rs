@@ -149,7 +149,7 @@ fn what_is_read_for_a_tag_is_whole_when_packets_get_lost() {
 }
 
 #[test]
-#[ignore = "takes minutes: cargo test -p ubiverbs-capi --test suite -- --ignored"]
+#[ignore = "takes minutes: cargo test -p ubiverbs-capi --test c_library -- --ignored"]
 fn no_child_hangs_of_ten_thousand() {
     let program = compile("cc", "forks.c");
     let _turn = alone();
