@@ -174,7 +174,7 @@ impl Asked {
     /// The device that is asked for, with its number.
     pub fn device(&self, host: &mut impl Host) -> Result<(u32, Device), Errno> {
         let number = self.device.ok_or(EINVAL)?;
-        let device = host.devices().into_iter().find(|device| device.interface == number).ok_or(EINVAL)?;
+        let device = host.devices().into_iter().find(|device| device.number == number).ok_or(EINVAL)?;
         Ok((number, device))
     }
 

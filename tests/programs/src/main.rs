@@ -39,6 +39,7 @@ mod reach;
 mod runner;
 mod running;
 mod scoreboard;
+mod several_nics;
 mod sockets;
 mod stage;
 mod steady;
@@ -210,6 +211,7 @@ fn all_tests() -> Vec<Test> {
         management::tests(),
         management_datagrams::tests(),
         running::tests(),
+        several_nics::tests(),
         vendored::tests(),
         reach::tests(),
         doctor::tests(),
