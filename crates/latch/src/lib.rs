@@ -17,6 +17,7 @@ mod order;
 mod per_process;
 pub mod plain;
 mod rwlock;
+pub mod sanitizer;
 mod stripes;
 mod sync;
 mod threads;
