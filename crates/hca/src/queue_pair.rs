@@ -289,7 +289,7 @@ impl Qp {
         let queue = |cq: &Option<Arc<CompletionQueue>>| cq.as_ref().map_or(0, |cq| cq.id);
         inventory::QueuePair {
             number: self.qpn.value(),
-            interface: self.context.device().interface_index(),
+            interface: self.context.device().number(),
             kind: self.kind.code(),
             state: attributes.state as u8,
             peer: attributes.dest_qpn.value(),

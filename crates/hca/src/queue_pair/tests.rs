@@ -31,6 +31,7 @@ impl End {
             running: true,
             mtu: 65536,
             addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
+            ..Interface::default()
         };
         let context = Arc::new(Context::new(Arc::new(Device::of(&interface))).unwrap());
         let domain = context.new_domain();
