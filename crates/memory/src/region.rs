@@ -4,6 +4,7 @@
 use crate::books::{self, What};
 use crate::error::Error;
 use crate::gpu::{self, Reference, Source, references};
+use crate::guard::Counted;
 use crate::holding::{Change, Holding, MemoryPlace, RegionSpec};
 use crate::mapped;
 use crate::memory::Memory;
@@ -83,7 +84,7 @@ impl Memory {
         let result = change(&mut holding).and_then(|()| self.validate(&mut holding));
         if result.is_ok() {
             slot.close();
-            slot.drain(&self.bell);
+            self.drain(slot);
             slot.open(key, &holding.terms());
         }
         let mut books = self.books();
@@ -110,7 +111,7 @@ impl Memory {
         claim(&mut books, number, key, slot)?;
         slot.close();
         drop(books);
-        slot.drain(&self.bell);
+        self.drain(slot);
         slot.free();
         let mut books = self.books();
         if let What::Region(region) = books.give(number) {
@@ -244,7 +245,7 @@ impl Memory {
         };
         let access = if subject.remote { Access::REMOTE_WRITE } else { Access::LOCAL_WRITE };
         let range = Range { key, address, length: bytes.len() as u64 };
-        let Some(entry) = self.enter(subject, range, access, true)? else { return Ok(()) };
+        let Some(entry) = self.enter(subject, range, access, Counted::AtGate)? else { return Ok(()) };
         entry.store_named(source, offset).map_err(|cause| Refusal { range, access, cause })
     }
 }
