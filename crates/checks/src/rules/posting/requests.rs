@@ -13,13 +13,13 @@ use crate::posted_work::{Owner, Posting, name};
 use crate::rule::catalogue::posting::*;
 
 /// What stands before each datagram in its receive buffer.
-const GRH: u64 = 40;
+const GRH_BYTES: u64 = 40;
 /// The longest packet that a NIC has.
 const MTU_MAX: u64 = 4096;
 /// How much work under way is looked at, the newest first.
 const LOOKED_AT_MAX: usize = 128;
 /// The queue pair of a multicast group.
-const GROUP: Qpn = Qpn::new(0xff_ffff);
+const MULTICAST_QPN: Qpn = Qpn::new(0xff_ffff);
 
 /// What is seen in the call itself, also if it is refused.
 pub(super) fn called(call: &Call, moment: &Moment<'_>, out: &mut Out<'_>) {
@@ -28,11 +28,12 @@ pub(super) fn called(call: &Call, moment: &Moment<'_>, out: &mut Out<'_>) {
     {
         let what = format!("{function} was given a list of work requests that has no end: {reason}");
         let advice = "set next of the last work request to NULL: clear each with memset, or = {0}, before it is filled";
-        let finding = Finding::new(NEXT_NEVER_SET, Subject::Function(function), what, advice);
-        out.tell(finding.because(
+        let subject = moment.event.qpn.map_or(Subject::Function(function), Subject::QueuePair);
+        let finding = Finding::new(NEXT_NEVER_SET, subject, what, advice).because(
             "next of a work request on the stack holds what was there before; the library follows it, and the program \
              ends by a signal. While it is checked, the call fails with EINVAL; the requests before were posted",
-        ));
+        );
+        out.tell_mistake(finding, Mistake::Object(subject));
         return;
     }
     let &Call::PostSend { wr_id, opcode, inline, solicited, fence, pieces, remote_qpn, remote_gid, .. } = call else {
@@ -51,7 +52,8 @@ pub(super) fn called(call: &Call, moment: &Moment<'_>, out: &mut Out<'_>) {
         let advice = "ask for more in ibv_qp_init_attr.cap.max_inline_data and look at what ibv_create_qp granted, or \
                       leave IBV_SEND_INLINE out";
         let seen = format!("QP {} was made with max_inline_data {}", pair.qpn, pair.max_inline_data);
-        out.tell(Finding::new(INLINE_TOO_LONG, subject, what, advice).shown_by(seen));
+        let finding = Finding::new(INLINE_TOO_LONG, subject, what, advice).shown_by(seen);
+        out.tell_mistake(finding, Mistake::Object(subject));
     }
     if solicited && !opcode.starts_with("SEND") && opcode != "RDMA_WRITE_WITH_IMM" {
         let what = format!("{} has IBV_SEND_SOLICITED, which changes nothing", name());
@@ -69,7 +71,7 @@ pub(super) fn called(call: &Call, moment: &Moment<'_>, out: &mut Out<'_>) {
     }
     if let (Some(qpn), Some(gid)) = (remote_qpn, remote_gid)
         && is_group(&gid)
-        && qpn != GROUP
+        && qpn != MULTICAST_QPN
     {
         let what = format!("{} goes to a multicast group and names QP {qpn}", name());
         let advice = "set wr.ud.remote_qpn to 0xffffff for datagrams to a multicast group";
@@ -80,8 +82,8 @@ pub(super) fn called(call: &Call, moment: &Moment<'_>, out: &mut Out<'_>) {
 
 /// Whether it is the address of a multicast group, of IPv6 or of IPv4.
 fn is_group(gid: &[u8; 16]) -> bool {
-    const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
-    gid[0] == 0xff || (gid[..12] == MAPPED && gid[12] & 0xf0 == 0xe0)
+    const IPV4_MAPPED_PREFIX: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+    gid[0] == 0xff || (gid[..12] == IPV4_MAPPED_PREFIX && gid[12] & 0xf0 == 0xe0)
 }
 
 /// What is seen when its queue takes it.
@@ -95,9 +97,12 @@ pub(super) fn posted(posting: &Posting<'_>, model: &Model, out: &mut Out<'_>) {
         }
         Owner::Receive(qpn) => {
             let datagrams = model.pairs.get(&qpn).is_some_and(|pair| pair.kind == "UD");
-            if datagrams && work.pieces.bytes < GRH {
-                let what =
-                    format!("{} has {} bytes, and each datagram comes with {GRH}", posting.name(), work.pieces.bytes);
+            if datagrams && work.pieces.bytes < GRH_BYTES {
+                let what = format!(
+                    "{} has {} bytes, and each datagram comes with {GRH_BYTES}",
+                    posting.name(),
+                    work.pieces.bytes
+                );
                 let advice = "make receive buffers of UD queue pairs 40 bytes longer than the longest message; the \
                               message begins behind those 40";
                 out.tell(
