@@ -4,11 +4,11 @@
 #![allow(missing_docs)]
 
 use scenery::ALL_ACCESS;
-use sim::{ConnectOptions, Fate, HostConfig, HostId, LinkConfig, QpId, QpSpec, Region, Sim, Work};
+use sim::{ConnectOptions, HostConfig, HostId, LinkConfig, QpId, QpSpec, Region, Sim, Work};
 use std::fmt::Write;
 use trace::DropReason;
 use transport::{Status, Time};
-use wire::{Mtu, NakCode, Syndrome};
+use wire::Mtu;
 
 const KIB: usize = 1024;
 
@@ -216,49 +216,8 @@ fn a_receiver_of_25_packets_serves_a_hundred_queue_pairs_fairly() {
                 assert_eq!(drops, 0, "{found}");
                 assert!(goodput > 92.0 && spread < 2.0, "{found}");
             }
-            // Several windows have to find out about each other; 16 of two packets, the least that there is, are more than the buffer holds.
-            assert!(goodput > if hosts == 16 { 70.0 } else { 75.0 }, "{found}");
-        }
-    }
-    insta::assert_snapshot!(table);
-}
-
-/// Lets a responder refuse a gap once and no more, as kernel Soft-RoCE and hardware do. Apart from that ours is as they are: it drops what comes
-/// after a gap.
-fn refuse_once(sim: &mut Sim) {
-    let mut refused = std::collections::HashMap::new();
-    sim.intercept(move |seen| match seen.headers.aeth.map(|aeth| aeth.syndrome) {
-        Some(Syndrome::Nak(NakCode::SequenceError)) => {
-            let psn = seen.headers.bth.psn;
-            if refused.insert(seen.from, psn) == Some(psn) { Fate::Drop } else { Fate::Pass }
-        }
-        _ => Fate::Pass,
-    });
-}
-
-#[test]
-fn one_packet_in_twenty_may_be_lost_whether_or_not_the_peer_refuses_a_gap_again() {
-    let mut table = String::from(
-        "8 MiB in messages of 1 MiB over 10 Gbit/s, 10 us each way, MTU 4096, packets lost both ways, to a peer of ours and to one that refuses\n\
-         a gap once. Goodput in percent of the wire, and payload sent again in percent.\n\n",
-    );
-    for (peer, refuses_once) in [("ours", false), ("another", true)] {
-        for job in [Job::Write, Job::Read] {
-            write!(table, "{peer:>8} {:>5}", job.name()).unwrap();
-            for (loss, floor) in [(0.01, 72.0), (0.05, 40.0)] {
-                let mut stage = Stage::new(LinkConfig { loss, ..WIRE });
-                if refuses_once {
-                    refuse_once(&mut stage.sim);
-                }
-                let a = stage.sim.add_host(HostConfig::named("a"));
-                let b = stage.sim.add_host(HostConfig::named("b"));
-                stage.connect(job, a, b, 8192 * KIB, Mtu::B4096);
-                let end = stage.run(1024 * KIB);
-                let goodput = stage.goodput(end);
-                write!(table, " | {:>2} %: {goodput:>4.1} {:>+6.1}", loss * 100.0, stage.sent_again()).unwrap();
-                assert!(goodput > floor, "{job:?}, loss {loss}, refuses once {refuses_once}: {goodput}");
-            }
-            writeln!(table).unwrap();
+            // Several windows have to find out about each other.
+            assert!(goodput > 75.0, "{found}");
         }
     }
     insta::assert_snapshot!(table);

@@ -13,15 +13,8 @@ use trace::Time;
 use trace::{DropReason, Failure, RetryCause};
 use wire::{Aeth, Headers, NakCode, Psn, RnrTimer, Syndrome};
 
-/// Silence shorter than this is not suspicious where nothing was lost lately: the peer may just not be running, and a
-/// timer that fires often wakes threads that sleep.
+/// Silence shorter than this is never suspicious: the peer may just not be running.
 const MIN_SUSPICIOUS_NANOS: u64 = 2_000_000;
-
-/// Silence shorter than this is never suspicious, however short and steady the round trip.
-const MIN_SUSPICIOUS_NANOS_AFTER_LOSS: u64 = 50_000;
-
-/// How long after a loss another one is expected.
-const LOSS_MEMORY_NANOS: u64 = 100_000_000;
 
 /// An RNR retry count that never runs out.
 const ENDLESS_RNR_RETRIES: u8 = 7;
@@ -77,32 +70,6 @@ struct Stopwatch {
     question: bool,
 }
 
-/// What is known of the time between a request and its acknowledgement, in nanoseconds.
-#[derive(Clone, Copy, Debug)]
-struct RoundTrip {
-    smoothed: u64,
-    /// How far the samples lie from it.
-    deviation: u64,
-}
-
-impl RoundTrip {
-    /// As TCP does (RFC 6298): an eighth of the way towards each sample, and a quarter for the deviation.
-    fn with(known: Option<RoundTrip>, sample: u64) -> RoundTrip {
-        let Some(RoundTrip { smoothed, deviation }) = known else {
-            return RoundTrip { smoothed: sample, deviation: sample / 2 };
-        };
-        RoundTrip {
-            smoothed: smoothed - smoothed / 8 + sample / 8,
-            deviation: deviation - deviation / 4 + smoothed.abs_diff(sample) / 4,
-        }
-    }
-
-    /// How long silence is no sign of a loss.
-    fn patience(self) -> u64 {
-        self.smoothed.saturating_add(self.deviation.saturating_mul(4))
-    }
-}
-
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Completer {
@@ -120,14 +87,10 @@ pub(crate) struct Completer {
     not_ready_used: u32,
     /// We went back to this number and nothing was acknowledged since: further calls to go back there are echoes.
     went_back_to: Option<Psn>,
-    /// What is sent again never arrived the first time, as the peer has shown.
-    is_surely_lost: bool,
-    /// When the peer last showed that something was lost.
-    lost_at: Option<Time>,
     /// The packet whose round trip is being measured, and when it left.
     stopwatch: Option<Stopwatch>,
-    /// The round trip, once one was measured.
-    round_trip: Option<RoundTrip>,
+    /// The smoothed round trip, once one was measured.
+    round_trip: Option<u64>,
     questions: VecDeque<PendingRequest>,
     /// Where the requests that were ever asked and are not yet answered end. A READ that is asked again must not reach
     /// across such an end: the responder keeps its answers request by request.
@@ -221,8 +184,7 @@ impl Completer {
                 self.ends.insert(place, End { psn: end, first_time: !again });
             }
         }
-        // An answer may be that to the first time, unless that never arrived.
-        if self.stopwatch.is_none() && (!again || self.is_surely_lost) {
+        if self.stopwatch.is_none() && !again {
             let psn = if question { first } else { first.add(psns - 1) };
             self.stopwatch = Some(Stopwatch { psn, since: now, question });
         }
@@ -260,18 +222,11 @@ impl Completer {
     /// Programs choose ACK timeouts of 67 ms to 4 s, and a loss at the end of what is in flight shows by nothing but
     /// silence. Where a round trip is known, silence for several of them is answered by sending again, with growing
     /// patience and without counting as a retry. The ACK timer and its count run on as the specification has them.
-    ///
-    /// Where packets are being lost the silence is shorter. A responder refuses once for each gap: if that refusal is
-    /// lost, or the packet that fills the gap, silence is all that tells.
     fn suspect(&mut self, now: Time, timeout: u8) {
         self.suspicion = match (self.round_trip, ack_timeout_nanos(timeout)) {
             _ if self.trusting => None,
             (Some(round_trip), Some(patience)) => {
-                let expected = self.lost_at.is_some_and(|at| now.since(at) < LOSS_MEMORY_NANOS);
-                let first = match expected {
-                    true => round_trip.patience().max(MIN_SUSPICIOUS_NANOS_AFTER_LOSS),
-                    false => (4 * round_trip.smoothed).max(MIN_SUSPICIOUS_NANOS),
-                };
+                let first = (4 * round_trip).max(MIN_SUSPICIOUS_NANOS);
                 let wait = first.saturating_mul(1 << self.suspicions.min(16));
                 (wait < patience / 2).then(|| now.plus_nanos(wait))
             }
@@ -281,13 +236,8 @@ impl Completer {
 
     /// The queue pair has moved the requester back to the oldest unacknowledged packet. Mere suspicion leaves the ACK
     /// timer alone.
-    pub fn went_back(&mut self, now: Time, cause: RetryCause) {
+    pub fn went_back(&mut self, cause: RetryCause) {
         self.went_back_to = Some(self.una);
-        // Silence proves nothing: a slow peer would be asked ever sooner.
-        self.is_surely_lost = matches!(cause, RetryCause::SequenceNak | RetryCause::ImpliedNak);
-        if self.is_surely_lost {
-            self.lost_at = Some(now);
-        }
         self.questions.clear();
         self.stopwatch = None;
         self.suspicion = None;
@@ -507,7 +457,8 @@ impl Completer {
         {
             self.stopwatch = None;
             let sample = now.since(stopwatch.since);
-            self.round_trip = Some(RoundTrip::with(self.round_trip, sample));
+            // An eighth of the way towards each sample, as TCP does (RFC 6298).
+            self.round_trip = Some(self.round_trip.map_or(sample, |smoothed| smoothed - smoothed / 8 + sample / 8));
             // Answers come from another queue than acknowledgements: they say nothing about the peer's window.
             progress.round_trip = (!stopwatch.question).then_some(sample);
         }

@@ -313,23 +313,20 @@ impl Window {
         }
     }
 
-    /// A packet was lost: the peer said so, or skipped it. Cuts the window, once for all losses of one round trip.
+    /// A packet was lost: the peer said so, or skipped it. Cuts the window to seven tenths, once for all losses of one
+    /// round trip.
     ///
     /// Was a buffer full, or was it bad luck? It was luck if the round trip shows no queue and losses are rare: a whole
-    /// window went through since the last. (The round trip alone cannot tell: who joined a full buffer late has never
-    /// seen it empty.) Luck says nothing about the size, and a path that loses one packet in twenty is not filled by a
-    /// window that is cut for each. So what is cut is the queue that the round trip shows, and to seven tenths where
-    /// losses are frequent. Otherwise the size is remembered, and the window comes close to it again only slowly, for
-    /// go-back-N pays for each lost packet with a window of them.
+    /// buffer went through since the last. (The round trip alone cannot tell: who joined a full buffer late has never
+    /// seen it empty.) Luck says nothing about the size. A full buffer does: the size is remembered, and the window
+    /// comes close to it again only slowly, for go-back-N pays for each lost packet with a window of them.
     pub fn lost(&mut self, now: Time) {
         if self.may_cut(now) {
             self.cut_at = Some(now);
-            let frequent = self.since_loss < self.cwnd;
-            let luck = !self.round_trip.is_raised() && !frequent;
+            let luck = !self.round_trip.is_raised() && self.since_loss >= self.config.limit;
             self.ceiling = if luck { u64::MAX } else { self.cwnd };
             self.since_loss = 0;
-            let cwnd = self.round_trip.without_queue(self.cwnd);
-            self.shrink_to(if frequent { cwnd.min(self.cwnd / 10 * 7) } else { cwnd }, self.config.minimum);
+            self.shrink_to(self.cwnd / 10 * 7, self.config.minimum);
         }
     }
 
@@ -479,17 +476,6 @@ impl RoundTrip {
     /// A quarter above the shortest: there is a queue somewhere.
     fn is_raised(&self) -> bool {
         self.smoothed.is_some_and(|smoothed| smoothed > self.shortest + self.shortest / 4)
-    }
-
-    /// What remains of a window without the queue that the round trip shows.
-    fn without_queue(&self, cwnd: u64) -> u64 {
-        match self.smoothed {
-            Some(smoothed) if self.is_raised() => {
-                u64::try_from(u128::from(cwnd) * u128::from(self.shortest) / u128::from(smoothed.max(1)))
-                    .unwrap_or(cwnd)
-            }
-            _ => cwnd,
-        }
     }
 
     fn exceeds(&self, slack: u64) -> bool {

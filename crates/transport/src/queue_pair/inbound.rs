@@ -332,7 +332,7 @@ impl QueuePair {
             }
             _ => self.adjust(now, lost, WindowCause::Loss, port, |window| window.lost(now)),
         }
-        self.completer.went_back(now, cause);
+        self.completer.went_back(cause);
         self.requester.resume_at(from, oldest, &self.queue);
     }
 
