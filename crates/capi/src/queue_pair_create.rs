@@ -356,7 +356,8 @@ pub(crate) extern "C" fn open_qp(
     })
 }
 
-/// Destroys a queue pair, once its events are acknowledged. Completions that wait stay.
+/// Destroys a queue pair, once its events are acknowledged. Its completions that wait vanish, as on mlx5: libfabric posts
+/// the buffer of one that succeeded again, on the queue pair that is no more.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_destroy_qp(qp: Owned<'_, ibv_qp>) -> c_int {
     status("ibv_destroy_qp", || {
@@ -377,6 +378,9 @@ pub extern "C" fn ibv_destroy_qp(qp: Owned<'_, ibv_qp>) -> c_int {
         let last = Arc::strong_count(&pair.handles) == 1;
         if last {
             pair.opened.nic.destroy_qp(&pair.qp);
+            for cq in pair.completion_queues().into_iter().flatten() {
+                cq.cq.forget(qpn);
+            }
             pair.opened.hca.events().purge(|event| matches!(event, AsyncEvent::Qp(other, _) if *other == qpn));
         }
         pair.events.wait(|missing| pair.opened.tell_wait("qp", qpn.value().into(), missing));

@@ -343,7 +343,13 @@ static void work(void)
 	CHECK(ibv_modify_qp(a, &reset, 1 << 24) == EINVAL);
 	reset.qp_state = 99;
 	CHECK(ibv_modify_qp(a, &reset, IBV_QP_STATE) == EINVAL);
-	CHECK(!ibv_destroy_qp(a) && !ibv_destroy_qp(b) && !ibv_dereg_mr(mr) && !ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd));
+
+	/* Completions of a queue pair go with it, and no others. */
+	reset.qp_state = IBV_QPS_ERR;
+	CHECK(!ibv_modify_qp(a, &reset, IBV_QP_STATE) && !ibv_modify_qp(b, &reset, IBV_QP_STATE));
+	CHECK(!post(a, 16, IBV_WR_SEND, NULL, 0, 0) && !post(b, 17, IBV_WR_SEND, NULL, 0, 0));
+	CHECK(!ibv_destroy_qp(a) && completion(cq).wr_id == 17 && ibv_poll_cq(cq, 1, &first) == 0);
+	CHECK(!ibv_destroy_qp(b) && !ibv_dereg_mr(mr) && !ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd));
 }
 
 /* A datagram, and an answer to where it came from. */
