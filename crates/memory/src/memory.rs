@@ -9,6 +9,7 @@ use crate::copy;
 use crate::gate::Bell;
 use crate::guard::{Guard, RangeAccess};
 use crate::keys::{Keys, SLOT_COUNT};
+use crate::published::{Publication, Publisher};
 use crate::slot::Slot;
 use crate::table::Table;
 use wire::Key;
@@ -28,6 +29,7 @@ pub struct Memory {
     pub(crate) table: Table,
     pub(crate) bell: Bell,
     pub(crate) limits: Limits,
+    pub(crate) publication: Publication,
     books: Mutex<Books>,
 }
 
@@ -87,8 +89,14 @@ impl Memory {
             table: Table::new(),
             bell: Bell::new(),
             limits,
+            publication: Publication::default(),
             books: Mutex::new(Rank::MemoryBooks, Books::default()),
         }
+    }
+
+    /// Tells `publisher` of the regions that are registered from now on. There can be one.
+    pub fn publish_to(&self, publisher: Box<dyn Publisher>) {
+        self.publication.begin(publisher);
     }
 
     /// The limits.
