@@ -19,7 +19,6 @@ mod udp;
 mod ways;
 
 pub(crate) use belief::ArrivalWay;
-pub(crate) use direct::RegionPublisher;
 pub(crate) use udp::TrainCargo;
 
 use crate::ground::Ground;

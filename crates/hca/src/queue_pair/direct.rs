@@ -1,32 +1,16 @@
 //! WRITEs and READs without a packet, between processes of one user: the posting thread moves the bytes itself, where
 //! the peer's process lets it (`link::shared::direct`). Here is when a request goes that way, and what queue pairs of
-//! this process tell their peers.
+//! this process tell their peers. What they are told of regions is in `links::region_publisher`.
 
 use crate::ground::Ground;
 use crate::links::path::Link;
 use crate::queue_pair::port::known_key;
 use crate::queue_pair::{Inner, Qp};
 use crate::tuning::DIRECT_MAX_BYTES;
-use link::shared::direct::{DirectAccess, Published, PublishedQueuePair, PublishedRegion};
-use memory::{Guard, PublicTerms, Publisher};
-use std::sync::Arc;
+use link::shared::direct::{DirectAccess, PublishedQueuePair};
+use memory::Guard;
 use transport::{Data, Kind, Operation, Placement, SendRequest, State};
-use wire::Key;
 use wire::access::{Access, Range};
-
-/// Regions of this process, for its peers.
-pub(crate) struct RegionPublisher(pub Arc<Published>);
-
-impl Publisher for RegionPublisher {
-    fn publish(&self, key: Key, terms: &PublicTerms) {
-        let PublicTerms { domain, access, start, length, base } = *terms;
-        self.0.publish_region(key, &PublishedRegion { domain, access, start, length, base });
-    }
-
-    fn withdraw(&self, key: Key) {
-        self.0.withdraw_region(key);
-    }
-}
 
 impl Qp {
     /// Carries out a request without the peer's process, if it may: what was posted before is done, and the peer says
@@ -123,15 +107,6 @@ impl Qp {
     pub(super) fn withdraw_if_stopped(&self, nic: &Ground, inner: &mut Inner) {
         if inner.published && inner.pair.state() != State::ReadyToSend {
             self.withdraw(nic, inner);
-        }
-    }
-}
-
-impl Ground {
-    /// Lets peers reach the memory of this process as long as nothing wants to see their packets.
-    pub(crate) fn open_memory(&self) {
-        if let Some(published) = &self.links.published {
-            published.set_open(self.records.capture.is_none() && !self.records.trace.is_on());
         }
     }
 }
