@@ -33,7 +33,7 @@ fn pair(link: LinkConfig, family: Family, bytes: usize) -> Pair {
 
 /// The window of `host` towards `other`, or towards itself.
 fn window(sim: &Sim, host: HostId, other: HostId) -> &Window {
-    sim.window(host, sim.gid(other, 0)).expect("somebody has needed it")
+    sim.window(host, sim.gid(other, 0)).expect("a queue pair has needed it")
 }
 
 /// Nothing is under way and nobody waits.

@@ -318,7 +318,7 @@ impl Model {
             }
             Event::Established { .. } => {
                 assert_eq!(fits, (false, Phase::Replied));
-                let peer = attempt.peer.and_then(|peer| theirs.get(&peer)).expect("somebody asked");
+                let peer = attempt.peer.and_then(|peer| theirs.get(&peer)).expect("a peer asked");
                 assert!(peer.confirmed && peer.peer == Some(id), "established, and the peer knows nothing of it");
                 attempt.was_up = true;
                 Phase::Up
@@ -349,7 +349,7 @@ impl Model {
             },
             Event::DisconnectRequested { private_data, .. } => {
                 assert_eq!(attempt.phase, Phase::Up);
-                let peer = attempt.peer.and_then(|peer| theirs.get(&peer)).expect("somebody asks");
+                let peer = attempt.peer.and_then(|peer| theirs.get(&peer)).expect("a peer asks");
                 assert!(peer.was_up && peer.peer == Some(id));
                 assert!(peer.disconnected || peer.phase == Phase::Forgotten, "nobody asked: {peer:?}");
                 if peer.disconnected {
@@ -359,7 +359,7 @@ impl Model {
             }
             Event::Disconnected { .. } => {
                 assert_eq!(attempt.phase, Phase::Up);
-                let peer = attempt.peer.and_then(|peer| theirs.get(&peer)).expect("somebody agreed");
+                let peer = attempt.peer.and_then(|peer| theirs.get(&peer)).expect("a peer agreed");
                 let ended = matches!(peer.phase, Phase::Waiting | Phase::Over | Phase::Forgotten);
                 assert!(ended || peer.disconnected, "the peer knows nothing of it: {peer:?}");
                 Phase::Waiting
@@ -392,7 +392,7 @@ impl Model {
                 self.step(&Step::Wait { millis: 1_000_000 });
             }
         } else {
-            // Requests that are under way when the programs go arrive at whoever comes next, who goes too.
+            // Requests that are under way when the programs go arrive at the programs that come next, which go too.
             for _ in 0..3 {
                 for host in [A, B] {
                     self.world.hosts[host].manager.abandon_all(self.world.now);
@@ -413,7 +413,7 @@ impl Model {
             }
             assert!(self.inquiries[host].values().all(|answered| *answered), "a service never answered");
         }
-        // Whoever asked is connected at most once, however often the request arrived.
+        // A program that asked is connected at most once, however often the request arrived.
         for host in [A, B] {
             let mut connected = BTreeMap::new();
             for attempt in self.attempts[host].values().filter(|attempt| !attempt.active && attempt.was_up) {

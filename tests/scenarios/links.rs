@@ -27,7 +27,7 @@ const FIRST: (Psn, Psn) = (Psn::new(0xff_ff80), Psn::new(0xff_fff0));
 /// Seeds of the bytes on both sides.
 const SEEDS: (u64, u64) = (0xa, 0xb);
 
-/// What a packet looks like to somebody who does not know the link.
+/// What a packet looks like to a reader who does not know the link.
 type Seen = (Opcode, Psn, Option<Msn>);
 
 fn seen(headers: &Headers) -> Seen {

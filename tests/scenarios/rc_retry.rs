@@ -474,7 +474,7 @@ fn a_long_read_over_a_small_window_survives_the_loss_of_any_response() {
     let packets = 100u64;
     for lost in 0..packets {
         let mut setting = Setting::default().mtu(Mtu::B4096);
-        setting.options.timeout = 20; // four seconds: whoever needs the timer is found out
+        setting.options.timeout = 20; // four seconds: a queue pair that needs the timer is found out
         let size = packets as usize * 4096;
         let mut pair = Pair::new(&setting, sim::QpSpec::rc(), sim::QpSpec::rc(), size);
         sim::Rng::new(5).fill(pair.sim.bytes_mut(&pair.far));

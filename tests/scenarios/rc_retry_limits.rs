@@ -121,7 +121,8 @@ fn an_answer_just_in_time_prevents_a_retry_and_one_just_too_late_does_not() {
         let mut pair = Pair::rc(&setting);
         let log = Log::of(&mut pair.sim);
         let bob = pair.bob;
-        // Half of the way there, half of the way back; on the very tick whoever is first in the agenda wins, so one nanosecond is left.
+        // Half of the way there, half of the way back; on the very tick what is first in the agenda wins, so one
+        // nanosecond is left.
         pair.sim.script(script::once(move |seen| seen.from == bob, Fate::Delay(interval - 1 + 2 * late)));
         pair.succeed(&single(&pair, 0));
         assert_eq!(requests(&log, &pair).len(), tries, "{late}");

@@ -543,7 +543,7 @@ fn multicast_reaches_every_member_with_a_receive_and_the_right_key_but_not_its_s
             assert_eq!(mail.sim.completions(qp), [], "QP {}", qp.qpn);
         }
         assert_eq!(mail.log.drops(carol), [DropReason::QkeyMismatch, DropReason::NoReceive]);
-        // Somebody outside the group may write to it as well.
+        // A host outside the group may write to it as well.
         mail.sim.receive(mail.b, 2, &[mail.far.sge(0, 100)]).unwrap();
         mail.sim.post(stranger, &Work::send().inline(b"!").to(to_all)).unwrap();
         mail.sim.run_until_idle();

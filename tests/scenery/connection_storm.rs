@@ -176,7 +176,7 @@ impl Scene {
         scene
     }
 
-    /// Connects to somebody whom nobody here can speak for.
+    /// Connects to a host that none here can speak for.
     fn safe_connection(&mut self) -> CommId {
         let route = Route { source: OWN, destination: SAFE };
         let connect = Connect::new(route, service(7), Qpn::new(0x777), Psn::new(0));
@@ -216,7 +216,7 @@ impl Scene {
         self.manager.handle_timeout(self.now);
     }
 
-    /// A message that somebody makes up, mostly about things that exist.
+    /// A made-up message, mostly about things that exist.
     fn forge(&mut self, choices: &mut Choices<'_>) {
         let kinds = MessageKind::ALL;
         let kind = choices.pick(kinds).unwrap_or(MessageKind::Req);

@@ -118,7 +118,7 @@ pub struct World {
     pub censored: Vec<(usize, MessageKind)>,
     /// The transaction of each request, by the name that who asks has for it.
     pub transactions: BTreeMap<CommId, u64>,
-    /// How many messages may still be sent before somebody talks too much.
+    /// How many messages may still be sent before one side talks too much.
     budget: u64,
     /// Whether a peer that is suspected does not answer when it is asked.
     pub peers_lost: bool,
@@ -321,10 +321,10 @@ impl World {
         }
     }
 
-    /// Puts a message on the wire, whoever made it.
+    /// Puts a message of any side on the wire.
     pub fn post(&mut self, from: usize, transmit: Transmit) {
         self.posted += 1;
-        self.budget = self.budget.checked_sub(1).expect("somebody talks without end");
+        self.budget = self.budget.checked_sub(1).expect("one side talks without end");
         let kind = transmit.datagram.message.kind();
         self.hosts[from].sent.push(kind);
         assert_eq!(transmit.route.source, self.hosts[from].gid);

@@ -1,5 +1,5 @@
 //! What people download: a tarball that is unpacked anywhere, and a Debian package. Debug information stays out of
-//! both; Debian's other half of it is a package of its own. The same source gives the same bytes, whoever packs it.
+//! both; Debian's other half of it is a package of its own. The same source gives the same bytes for every packer.
 
 mod debian;
 
@@ -66,7 +66,7 @@ impl Source<'_> {
         Ok(path)
     }
 
-    /// A directory as a compressed tarball: root's, and the same whoever makes it.
+    /// A directory as a compressed tarball: root's, and the same for every user who makes it.
     fn archive(&self, path: &Path, directory: &Path, name: &str) -> Result<(), String> {
         let mut tar = Command::new("tar");
         tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--mode=u=rwX,go=rX"]);

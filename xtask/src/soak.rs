@@ -19,7 +19,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::{dist, prerequisites, process};
-use draw::{Place, Program, Round};
+use draw::{Program, Round, SidesPlacement};
 use play::Programs;
 use side::Report;
 
@@ -261,7 +261,7 @@ fn entry(seed: u64, Played { round, outcome, took }: &Played) -> serde_json::Val
     serde_json::json!({
         "round": round.number,
         "what": round.to_string(),
-        "namespaces": matches!(round.place, Place::Namespaces { .. }),
+        "namespaces": matches!(round.place, SidesPlacement::Namespaces { .. }),
         "again": format!("cargo xtask soak --seed {seed} --round {}", round.number),
         "passed": outcome.is_ok(),
         "failure": outcome.as_ref().err(),

@@ -442,7 +442,7 @@ fn release(root: &Path) -> Result<Outcome, String> {
 
 /// Everything of the dev profile. A quick run has its libraries and the program `ubiverbs` from there, too.
 fn build(root: &Path, quick: bool) -> Result<Outcome, String> {
-    let count = executables::build(root)?;
+    let count = executables::build(root, quick)?;
     if quick {
         dist::build(root, dist::Options::DEBUG)?;
     }
@@ -457,7 +457,7 @@ fn downloads(root: &Path) -> Result<Outcome, String> {
 
 fn tests(root: &Path, options: &Options) -> Result<Outcome, String> {
     if !process::is_built("build") {
-        executables::build(root)?;
+        executables::build(root, options.quick)?;
     }
     let target = process::target_directory(root)?;
     let library = if options.quick { "dist-debug/lib" } else { "dist/lib" };

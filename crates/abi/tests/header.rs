@@ -62,7 +62,7 @@ impl Release {
         if self == Release::Installed {
             return None;
         }
-        // Whoever has it already says so.
+        // A caller that has it already says so.
         if let Some(place) = std::env::var_os("UBIVERBS_TEST_NEWEST") {
             return Some(place.into());
         }

@@ -1,4 +1,5 @@
-//! Completion events: waiting for them at a channel, and acknowledging them.
+//! Completion events: waiting for them at a channel, and acknowledging them. How a waiting thread sleeps and is woken
+//! is in the NIC: `hca::drive::blocked_call` drives it, `hca::objects::channel` has the events.
 
 use crate::boundary::unreported;
 use crate::cancellation::{Turn, Waits, call_that_waits};

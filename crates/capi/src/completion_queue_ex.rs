@@ -89,8 +89,8 @@ fn choose<T>(
     Some(if asked & flag == 0 { unasked } else { read })
 }
 
-/// Fields that the program did not ask for in `wc_flags`: they are read all the same, and a checker is told. Other NICs
-/// have no function for them.
+/// Fields that the program did not ask for in `wc_flags`: they are read all the same, and a checker is notified. Other
+/// NICs have no function for them.
 mod unasked {
     use super::{CompletionQueue, Handle, Object, Out, ibv_cq_ex, ibv_wc_tm_info};
     use trace::Call;

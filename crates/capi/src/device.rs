@@ -61,7 +61,7 @@ impl Device {
         let same = |entry: &&&'static Device| {
             Arc::ptr_eq(&entry.device, device)
                 // After a fork the child's NIC has devices of its own, and the same names.
-                || entry.device.name() == device.name() && entry.device.interface_index() == device.interface_index()
+                || entry.device.name() == device.name() && entry.device.number() == device.number()
         };
         if let Some(entry) = known.iter().find(same) {
             return entry;
@@ -151,10 +151,8 @@ pub extern "C" fn ibv_get_device_guid(device: Handle<'_, ibv_device>) -> u64 {
     value("ibv_get_device_guid", 0, || Device::of(device).map_or(0, |device| device.device.guid().to_be()))
 }
 
-/// A number that stays the same as long as the device exists: that of its interface.
+/// A number that stays the same as long as the device exists.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_get_device_index(device: Handle<'_, ibv_device>) -> c_int {
-    value("ibv_get_device_index", -1, || {
-        Device::of(device).map_or(-1, |device| device.device.interface_index() as c_int)
-    })
+    value("ibv_get_device_index", -1, || Device::of(device).map_or(-1, |device| device.device.number() as c_int))
 }

@@ -1,5 +1,6 @@
 //! Forks. Memory is copied by the processor on behalf of the process that registered it, so a fork takes nothing away
-//! from it and there is nothing to prepare; a child makes a NIC of its own. So `RDMAV_FORK_SAFE` and `IBV_FORK_SAFE`,
+//! from it and there is nothing to prepare; a child makes a NIC of its own, and is refused the objects that it inherits
+//! (`Object::is_inherited`, by `latch::generation`). So `RDMAV_FORK_SAFE` and `IBV_FORK_SAFE`,
 //! with which rdma-core's library prepares at its start, have nothing to ask for.
 
 use std::ffi::{c_int, c_void};

@@ -36,7 +36,7 @@ static NEXT_REASON: AtomicU32 = AtomicU32::new(Reason::NONE.0 + 1);
 thread_local! {
     /// The newest reasons of this thread. A thread that is ending, or whose `exit` runs destructors, has none any more
     /// and may call all the same: so they are only ever tried.
-    static REASONS: Cell<VecDeque<(u32, String)>> = const { Cell::new(VecDeque::new()) };
+    static LAST_REASONS: Cell<VecDeque<(u32, String)>> = const { Cell::new(VecDeque::new()) };
 }
 
 impl Reason {
@@ -51,7 +51,7 @@ impl Reason {
     #[cold]
     fn keep(text: String) -> Reason {
         let name = NEXT_REASON.fetch_add(1, Ordering::Relaxed);
-        let _ = REASONS.try_with(|kept| {
+        let _ = LAST_REASONS.try_with(|kept| {
             let mut reasons = kept.take();
             if reasons.len() == MAX_KEPT_REASONS {
                 reasons.pop_front();
@@ -67,7 +67,7 @@ impl Reason {
         if self.0 == Reason::NONE.0 {
             return None;
         }
-        REASONS
+        LAST_REASONS
             .try_with(|kept| {
                 let reasons = kept.take();
                 let text = reasons.iter().find(|(name, _)| *name == self.0).map(|(_, text)| text.clone());
@@ -81,7 +81,7 @@ impl Reason {
 
 thread_local! {
     /// How many calls of the library this thread is in, one made by the other.
-    static DEPTH: Cell<u32> = const { Cell::new(0) };
+    static QUIET_DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
 /// A call of the library, for as long as this exists.
@@ -90,20 +90,20 @@ pub(crate) struct Inside(());
 
 impl Inside {
     pub(crate) fn enter() -> Inside {
-        let _ = DEPTH.try_with(|depth| depth.set(depth.get() + 1));
+        let _ = QUIET_DEPTH.try_with(|depth| depth.set(depth.get() + 1));
         Inside(())
     }
 }
 
 impl Drop for Inside {
     fn drop(&mut self) {
-        let _ = DEPTH.try_with(|depth| depth.set(depth.get().saturating_sub(1)));
+        let _ = QUIET_DEPTH.try_with(|depth| depth.set(depth.get().saturating_sub(1)));
     }
 }
 
 /// Whether this thread is in a call of the library.
 pub(crate) fn is_inside() -> bool {
-    DEPTH.try_with(Cell::get).is_ok_and(|depth| depth > 0)
+    QUIET_DEPTH.try_with(Cell::get).is_ok_and(|depth| depth > 0)
 }
 
 /// Says that a call fails, and why.

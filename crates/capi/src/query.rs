@@ -19,7 +19,7 @@ use wire::flow::HashFields;
 use wire::{Gid, Mtu, Pkey};
 
 /// The types of queue pairs that can be paced.
-const PACED: [u32; 5] =
+const PACED_QP_TYPES: [u32; 5] =
     [abi::IBV_QPT_RC, abi::IBV_QPT_UC, abi::IBV_QPT_UD, abi::IBV_QPT_RAW_PACKET, abi::IBV_QPT_XRC_SEND];
 
 /// The vendor number: locally administered, of no vendor. Programs know the real ones and change their behaviour by
@@ -129,7 +129,7 @@ fn extended_attributes(opened: &OpenDevice) -> ibv_device_attr_ex {
     attributes_ex.packet_pacing_caps = ibv_packet_pacing_caps {
         qp_rate_limit_min: RateLimit::MIN_KBPS,
         qp_rate_limit_max: RateLimit::MAX_KBPS,
-        supported_qpts: PACED.iter().fold(0, |kinds, kind| kinds | 1 << kind),
+        supported_qpts: PACED_QP_TYPES.iter().fold(0, |kinds, kind| kinds | 1 << kind),
     };
     attributes_ex.phys_port_cnt_ex = 1;
     attributes_ex.rss_caps = ibv_rss_caps {

@@ -1,4 +1,5 @@
-//! Changing and asking for the attributes of a queue pair.
+//! Changing and asking for the state and the attributes of a queue pair (RESET, INIT, RTR, RTS, SQD, SQE, ERR): from C
+//! and to C. What each transition needs is in `transport::state`, what it does in `transport::queue_pair`.
 
 use crate::address_handle::{vector_from_c, vector_to_c};
 use crate::boundary::status;

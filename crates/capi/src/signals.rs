@@ -10,7 +10,7 @@ use std::mem::{MaybeUninit, zeroed};
 use std::ptr::{null, null_mut};
 
 /// What says that this thread itself has gone wrong: it cannot wait.
-const FAULTS: [libc::c_int; 6] =
+const FAULT_SIGNALS: [libc::c_int; 6] =
     [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGABRT];
 
 /// Holds the calling thread's signals back. Returns those that were before.
@@ -21,7 +21,7 @@ pub(crate) fn hold_back() -> libc::sigset_t {
     // library leaves those out that it cancels threads with.
     unsafe {
         libc::sigfillset(held.as_mut_ptr());
-        for fault in FAULTS {
+        for fault in FAULT_SIGNALS {
             libc::sigdelset(held.as_mut_ptr(), fault);
         }
         libc::sigemptyset(before.as_mut_ptr());

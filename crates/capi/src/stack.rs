@@ -18,7 +18,7 @@ const ADVISED_KIB: usize = 64;
 
 thread_local! {
     /// The lowest address of the stack; 0 as long as it is not known.
-    static LOWEST: Cell<usize> = const { Cell::new(0) };
+    static LOWEST_STACK_ADDRESS: Cell<usize> = const { Cell::new(0) };
 }
 
 /// A stack that is not looked at: any address is far from its end.
@@ -28,7 +28,7 @@ const UNCHECKED_STACK: usize = 1;
 #[inline]
 pub(crate) fn has(bytes: usize) -> bool {
     let here = black_box(&raw const bytes).addr();
-    let lowest = match LOWEST.try_with(Cell::get) {
+    let lowest = match LOWEST_STACK_ADDRESS.try_with(Cell::get) {
         Ok(0) => find_lowest(),
         Ok(lowest) => lowest,
         Err(_) => UNCHECKED_STACK,
@@ -42,7 +42,7 @@ fn find_lowest() -> usize {
     // SAFETY: numbers.
     let is_first = unsafe { libc::gettid() == libc::getpid() };
     let lowest = if is_first { UNCHECKED_STACK } else { lowest_of_thread().unwrap_or(UNCHECKED_STACK) };
-    let _ = LOWEST.try_with(|known| known.set(lowest));
+    let _ = LOWEST_STACK_ADDRESS.try_with(|known| known.set(lowest));
     lowest
 }
 

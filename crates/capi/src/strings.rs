@@ -10,7 +10,7 @@ fn name_at(texts: &[&'static CStr], index: usize) -> *const c_char {
 }
 
 /// By the numbers of `ibv_wc_status`.
-const STATUSES: [&CStr; 24] = [
+const WC_STATUS_STRINGS: [&CStr; 24] = [
     c"success",
     c"local length error",
     c"local QP operation error",
@@ -38,7 +38,7 @@ const STATUSES: [&CStr; 24] = [
 ];
 
 /// By the numbers of `ibv_event_type`.
-const EVENTS: [&CStr; 21] = [
+const EVENT_STRINGS: [&CStr; 21] = [
     c"CQ error",
     c"local work queue catastrophic error",
     c"invalid request local work queue error",
@@ -66,7 +66,7 @@ const EVENTS: [&CStr; 21] = [
 const PORT_STATES: [&CStr; 6] = [c"no state change (NOP)", c"down", c"init", c"armed", c"active", c"active defer"];
 
 /// By the numbers of `ibv_node_type`, from 1.
-const NODES: [&CStr; 7] = [
+const NODE_TYPE_STRINGS: [&CStr; 7] = [
     c"InfiniBand channel adapter",
     c"InfiniBand switch",
     c"InfiniBand router",
@@ -77,7 +77,7 @@ const NODES: [&CStr; 7] = [
 ];
 
 /// By the numbers of `ibv_wr_opcode`, in which 12 and 13 are free.
-const OPCODES: [Option<&CStr>; 16] = [
+const WR_OPCODE_STRINGS: [Option<&CStr>; 16] = [
     Some(c"rdma-write"),
     Some(c"rdma-write-with-imm"),
     Some(c"send"),
@@ -99,13 +99,13 @@ const OPCODES: [Option<&CStr>; 16] = [
 /// The name of a completion status.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_wc_status_str(status: c_uint) -> *const c_char {
-    name_at(&STATUSES, status as usize)
+    name_at(&WC_STATUS_STRINGS, status as usize)
 }
 
 /// The name of an event.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_event_type_str(event: c_uint) -> *const c_char {
-    name_at(&EVENTS, event as usize)
+    name_at(&EVENT_STRINGS, event as usize)
 }
 
 /// The name of a port's state.
@@ -117,11 +117,15 @@ pub extern "C" fn ibv_port_state_str(state: c_uint) -> *const c_char {
 /// The name of a kind of node.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_node_type_str(node: c_int) -> *const c_char {
-    name_at(&NODES, usize::try_from(i64::from(node) - 1).unwrap_or(usize::MAX))
+    name_at(&NODE_TYPE_STRINGS, usize::try_from(i64::from(node) - 1).unwrap_or(usize::MAX))
 }
 
 /// The name of an opcode, for drivers. The free numbers have none: a null pointer, as in the original.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_wr_opcode_str(opcode: c_uint) -> *const c_char {
-    OPCODES.get(opcode as usize).copied().unwrap_or(Some(UNKNOWN_VALUE)).map_or(std::ptr::null(), CStr::as_ptr)
+    WR_OPCODE_STRINGS
+        .get(opcode as usize)
+        .copied()
+        .unwrap_or(Some(UNKNOWN_VALUE))
+        .map_or(std::ptr::null(), CStr::as_ptr)
 }

@@ -6,7 +6,7 @@ use core::fmt;
 
 use trace::{Call, Event, Kind};
 
-use crate::examine::{Examine, Moment, Out, SORTS, Sort, Told, Wanted};
+use crate::examine::{Examine, Moment, Out, SORT_COUNT, Sort, Told, Wanted};
 use crate::finding::{Finding, Subject};
 use crate::model::Model;
 use crate::posted_work::Posting;
@@ -21,7 +21,7 @@ pub struct Checker {
     model: Model,
     families: Vec<Box<dyn Examine>>,
     /// For each sort of events, by its bit: which families see it.
-    seen_by: [Vec<u8>; SORTS],
+    seen_by: [Vec<u8>; SORT_COUNT],
     told: Told,
 }
 

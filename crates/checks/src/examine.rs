@@ -1,5 +1,6 @@
 //! What a family of rules is to the checker: which events it sees, what it sees of one, and where its findings go. A finding
-//! of the same rule about the same subject is told once and counted; of calls that were refused, each reason is told once.
+//! of the same rule about the same subject is reported once and counted; of refused calls, each reason is reported
+//! once.
 
 use trace::{Call, Event, Kind};
 
@@ -43,7 +44,7 @@ bitflags::bitflags! {
 }
 
 /// How many sorts there are.
-pub(crate) const SORTS: usize = Sort::all().bits().count_ones() as usize;
+pub(crate) const SORT_COUNT: usize = Sort::all().bits().count_ones() as usize;
 
 /// Whether an event says something about a program. Deadlines and windows come with every message, and say nothing.
 #[must_use]

@@ -1,4 +1,4 @@
-//! What is told: which rule, what happened with the program's own values, why, how that is known, what to do.
+//! What is reported: which rule, what happened with the program's own values, why, how that is known, what to do.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -21,9 +21,9 @@ pub struct Finding {
     pub at: u64,
     /// The thread whose call showed it; 0 where there is none.
     pub thread: u32,
-    /// What it is about. Findings of one rule about one subject are told once and counted.
+    /// What it is about. Findings of one rule about one subject are reported once and counted.
     pub subject: Subject,
-    /// Tells findings of one rule about one subject apart, where more than one mistake can break it: each is told.
+    /// Tells findings of one rule about one subject apart, where more than one mistake can break it: each is reported.
     pub variant: u64,
     /// The connection, where there is one: by this two reports can be laid side by side.
     pub connection: Option<Between>,

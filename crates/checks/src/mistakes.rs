@@ -74,11 +74,11 @@ impl Mistakes {
         is_its_own && self.0.contains_key(&(finding.rule, mistake))
     }
 
-    /// A mistake is told. Answers which other rule finds it, of those that are on.
+    /// A mistake is reported. Answers which other rule finds it, of those that are on.
     pub fn tell(&mut self, finding: &Finding, mistake: Mistake, is_on: impl Fn(Number) -> bool) -> Option<Number> {
         let twin = RULES_OF_ONE_MISTAKE.iter().find_map(|(check, explanation)| match finding.rule {
             rule if rule == *check => Some(*explanation),
-            // What a work request does wrong is told when it is posted, if at all.
+            // What a work request does wrong is reported when it is posted, if at all.
             rule if rule == *explanation && matches!(mistake, Mistake::Object(_)) => Some(*check),
             _ => None,
         })?;

@@ -21,7 +21,7 @@ use wire::{Key, Operation, Qpn};
 use crate::witness::Witness;
 
 /// How many objects that are gone are remembered, of each kind.
-const REMEMBERED: usize = 256;
+const MAX_REMEMBERED_OBJECTS: usize = 256;
 
 /// What the program has.
 #[derive(Default, Debug)]
@@ -412,7 +412,7 @@ fn is_of_window(first_key: u32, key: Key) -> bool {
 }
 
 fn remember<T>(gone: &mut VecDeque<T>, one: T) {
-    if gone.len() == REMEMBERED {
+    if gone.len() == MAX_REMEMBERED_OBJECTS {
         gone.pop_front();
     }
     gone.push_back(one);

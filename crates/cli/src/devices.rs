@@ -1,6 +1,7 @@
 //! `ubiverbs devices`: the RDMA devices a program of this host would see.
 
 use crate::exit::{Exit, Failure};
+use crate::nics::NicsOption;
 use crate::style;
 use clap::Args;
 use hca::{Device, Nic};
@@ -16,10 +17,13 @@ pub struct Options {
     /// Print one JSON document instead of text
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    nics: NicsOption,
 }
 
 /// Lists the devices.
 pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
+    options.nics.apply();
     let nic = Nic::of_process().map_err(Failure::Nic)?;
     let (devices, unreachable) = (nic.devices(), nic.unreachable());
     if options.json {
@@ -56,7 +60,8 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
 /// The devices of this host. No NIC is made for that: it would write to the captures and logs that are the program's.
 pub fn of_host() -> Result<Vec<Device>, Failure> {
     let what = "cannot list the network interfaces";
-    let interfaces = hca::interfaces::interfaces().map_err(|source| Failure::System { what, source })?;
+    let interfaces =
+        hca::interfaces::of_devices(hca::environment::nics()).map_err(|source| Failure::System { what, source })?;
     let usable = interfaces.iter().filter(|interface| interface.running && !interface.addresses.is_empty());
     Ok(usable.map(Device::of).collect())
 }

@@ -7,6 +7,7 @@ mod network;
 mod system_calls;
 
 use crate::exit::{Exit, Failure};
+use crate::nics::NicsOption;
 use crate::style;
 use clap::Args;
 use serde::Serialize;
@@ -24,6 +25,8 @@ pub struct Options {
     /// Print one JSON document instead of text
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    nics: NicsOption,
 }
 
 /// How bad it is.
@@ -64,6 +67,7 @@ impl Finding {
 
 /// Looks, and says what it found.
 pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
+    options.nics.apply();
     let findings = checks::all();
     let healthy = findings.iter().all(|finding| finding.level != Level::Failure);
     if options.json {

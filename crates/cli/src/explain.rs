@@ -238,7 +238,7 @@ fn rule(rule: &Rule) -> ExplainedWord {
 }
 
 /// What `ibv_wc_status_str` says of each status.
-const SENTENCES: [&str; 24] = [
+const WC_STATUS_SENTENCES: [&str; 24] = [
     "success",
     "local length error",
     "local QP operation error",

@@ -17,6 +17,7 @@ mod greeting;
 mod manual;
 mod measure;
 mod meeting;
+mod nics;
 mod peer;
 mod run;
 mod second_side;

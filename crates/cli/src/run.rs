@@ -12,6 +12,7 @@ mod staying;
 
 use crate::exit::{Exit, Failure};
 use crate::meeting::Link;
+use crate::nics::NicsOption;
 use clap::Args;
 use hca::Device;
 use hca::environment::{self, Log};
@@ -35,6 +36,8 @@ pub struct Options {
     /// Show the program only these devices, separated by commas; `ubiverbs devices` lists them
     #[arg(long, value_name = "NAME", value_delimiter = ',', add = crate::candidates::devices())]
     device: Vec<String>,
+    #[command(flatten)]
+    nics: NicsOption,
     /// Show the program no files under /sys/class/infiniband and /dev/infiniband
     ///
     /// UCX, MPI, NCCL and others look there first. The files are written when the program starts, to a directory of its
@@ -91,6 +94,7 @@ const AFTER_HELP: &str = "\
 Examples:
   ubiverbs run -- ibv_devinfo -v
   ubiverbs run --device ubi_lo -- ibv_rc_pingpong -g 0
+  ubiverbs run --nics 4 -- ibv_devices
   ubiverbs run --why -- ./my_program
   ubiverbs run --check --check-exit --check-report findings.sarif -- ./my_test
   ubiverbs run --sockets -- iperf3 -s
@@ -106,6 +110,7 @@ const LONGEST_DEVICE_FILE: u64 = 64 << 10;
 /// Becomes the program; returns only if that is not possible.
 pub fn run(options: &Options) -> Result<Exit, Failure> {
     let Some((program, arguments)) = options.program.split_first() else { return Ok(Exit::Usage) };
+    options.nics.apply();
     let library = library()?;
     if let Some((program, obstacle)) = reach::obstacle(program).filter(|_| !options.force) {
         return Err(Failure::OutOfReach { program, obstacle: obstacle.to_string() });

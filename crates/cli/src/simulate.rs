@@ -37,7 +37,7 @@ pub struct Options {
     #[arg(long, value_name = "TIME")]
     delay: Option<String>,
     /// How senders react to congestion: dcqcn, window, both or none
-    #[arg(long, value_name = "KIND", add = crate::candidates::words(&CONGESTION))]
+    #[arg(long, value_name = "KIND", add = crate::candidates::words(&CONGESTION_NAMES))]
     congestion: Option<String>,
     /// Where chance begins
     #[arg(long, value_name = "N")]
@@ -59,7 +59,7 @@ pub struct Options {
     figures: bool,
 }
 
-const CONGESTION: [&str; Congestion::NAMES.len()] =
+const CONGESTION_NAMES: [&str; Congestion::NAMES.len()] =
     [Congestion::NAMES[0].0, Congestion::NAMES[1].0, Congestion::NAMES[2].0, Congestion::NAMES[3].0];
 
 const HELP_EXAMPLES: &str = "\

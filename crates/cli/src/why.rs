@@ -66,7 +66,7 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-/// How often a checker is told that time has passed, in nanoseconds of the log.
+/// How often a checker is shown that time has passed, in nanoseconds of the log.
 const TICK_NANOS: u64 = 500_000_000;
 
 /// A checker of one process, and what it has found.

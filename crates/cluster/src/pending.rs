@@ -27,24 +27,24 @@ impl<'a, R> Pending<'a, R> {
     /// Where nothing comes for a while, it sleeps until something does.
     pub fn wait(mut self) -> Result<R, Error> {
         let mut looking = Context::from_waker(Waker::noop());
-        let mut arrivals = ARRIVALS.get();
+        let mut arrivals = ARRIVAL_COUNT.get();
         let mut since = Instant::now();
         loop {
             if let Poll::Ready(result) = self.call.as_mut().poll(&mut looking) {
                 return result;
             }
-            if arrivals == ARRIVALS.get() && since.elapsed() > LOOKS_FOR {
+            if arrivals == ARRIVAL_COUNT.get() && since.elapsed() > LOOKS_FOR {
                 let slept = ubiverbs::block_on(poll_fn(|context| match self.call.as_mut().poll(context) {
                     Poll::Ready(result) => Poll::Ready(Some(result)),
-                    Poll::Pending if arrivals != ARRIVALS.get() => Poll::Ready(None),
+                    Poll::Pending if arrivals != ARRIVAL_COUNT.get() => Poll::Ready(None),
                     Poll::Pending => Poll::Pending,
                 }));
                 if let Some(result) = slept {
                     return result;
                 }
             }
-            if arrivals != ARRIVALS.get() {
-                (arrivals, since) = (ARRIVALS.get(), Instant::now());
+            if arrivals != ARRIVAL_COUNT.get() {
+                (arrivals, since) = (ARRIVAL_COUNT.get(), Instant::now());
             }
             // Members may be more than processors: the one we wait for may need this one.
             std::thread::yield_now();
@@ -59,12 +59,12 @@ const LOOKS_FOR: Duration = Duration::from_millis(2);
 
 thread_local! {
     /// How often something came for a group while this thread looked.
-    static ARRIVALS: Cell<u32> = const { Cell::new(0) };
+    static ARRIVAL_COUNT: Cell<u32> = const { Cell::new(0) };
 }
 
 /// Something has come for a group.
 pub(crate) fn has_arrived() {
-    ARRIVALS.set(ARRIVALS.get().wrapping_add(1));
+    ARRIVAL_COUNT.set(ARRIVAL_COUNT.get().wrapping_add(1));
 }
 
 impl<R> Future for Pending<'_, R> {

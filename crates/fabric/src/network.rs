@@ -109,7 +109,6 @@ pub struct Network {
     times: Vec<u64>,
     /// When the last message arrived.
     last: u64,
-    received: Vec<u64>,
     started: bool,
     /// The last turn of a region that was seen, and the window in which idle queue pairs were last put to rest.
     turns: u64,
@@ -210,7 +209,6 @@ impl Network {
             delivered: 0,
             times: Vec::new(),
             last: 0,
-            received: vec![0; scenario.hosts as usize],
             started: false,
             turns: 0,
             tidied: 0,
@@ -319,11 +317,6 @@ impl Network {
     /// The present moment, in nanoseconds.
     pub fn now(&self) -> u64 {
         self.calendar.now()
-    }
-
-    /// Bytes of payload that reached a host so far.
-    pub fn received_by(&self, host: u32) -> u64 {
-        self.received[host as usize]
     }
 
     /// The rate at which a host may send to another at this moment, in bit/s; none if it has no connection in use.

@@ -49,7 +49,7 @@ pub const WORKLOADS: [&str; 6] = ["incast", "permutation", "all-reduce-ring", "a
 
 /// The most hosts: twice as many as anybody has asked for, and then some.
 const MAX_HOSTS: u64 = 100_000;
-const STATEMENTS: [&str; 25] = [
+const STATEMENT_NAMES: [&str; 25] = [
     "seed",
     "hosts",
     "topology",
@@ -111,8 +111,8 @@ impl<F: Fn(&str) -> Result<String, String>> Script<F> {
         let mut words = Words::new(line);
         let Some(statement) = words.take() else { return Ok(()) };
         let told = |what| ScriptError { origin: origin.to_owned(), what };
-        let Some(name) = STATEMENTS.iter().find(|name| **name == statement) else {
-            return Err(told(one_of(statement, "a statement", &STATEMENTS)));
+        let Some(name) = STATEMENT_NAMES.iter().find(|name| **name == statement) else {
+            return Err(told(one_of(statement, "a statement", &STATEMENT_NAMES)));
         };
         self.origins.insert(name, origin.to_owned());
         self.statement(name, &mut words, origin).and_then(|()| words.end()).map_err(told)
@@ -327,7 +327,7 @@ fn trace_message(words: &mut Words<'_>) -> Result<TraceMessage, String> {
 
 /// `fail`, `flap`, `lossy` or `slow`, the place, and its options.
 fn failure(name: &str, words: &mut Words<'_>) -> Result<Failure, String> {
-    const PLACES: [&str; 4] = ["link", "host", "links", "hosts"];
+    const FAILURE_PLACES: [&str; 4] = ["link", "host", "links", "hosts"];
     let word = words.next("where: link A B, host N, links N or hosts N")?;
     let place = match word {
         "link" => {
@@ -336,7 +336,7 @@ fn failure(name: &str, words: &mut Words<'_>) -> Result<Failure, String> {
         "host" => FailurePlace::Host(number(words.next("a host")?, 0..=MAX_HOSTS - 1)? as u32),
         "links" => FailurePlace::RandomLinks(number(words.next("how many")?, 1..=MAX_HOSTS * 100)? as u32),
         "hosts" => FailurePlace::RandomHosts(number(words.next("how many")?, 1..=MAX_HOSTS)? as u32),
-        _ => return Err(one_of(word, "a place", &PLACES)),
+        _ => return Err(one_of(word, "a place", &FAILURE_PLACES)),
     };
     let (own, kind): (Option<&str>, _) = match name {
         "fail" => (None, FailureKind::LinkDown),
@@ -397,6 +397,3 @@ slow PLACE rate R ...      a host takes no more than that
 reroute T                  when flows take other ways after a cable went
 until T                    ends the run
 capture N                  the packets of a host";
-
-#[cfg(test)]
-mod tests;

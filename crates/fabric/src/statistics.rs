@@ -120,7 +120,7 @@ pub(crate) struct Course {
 }
 
 impl Course {
-    const MOST: usize = 400;
+    const MAX_SAMPLES: usize = 400;
 
     pub fn new() -> Course {
         Course { samples: Vec::new(), step: 1_000 }
@@ -128,7 +128,7 @@ impl Course {
 
     pub fn add(&mut self, sample: Sample) {
         self.samples.push(sample);
-        if self.samples.len() >= Self::MOST {
+        if self.samples.len() >= Self::MAX_SAMPLES {
             let mut nth = 0;
             self.samples.retain(|_| {
                 nth += 1;
@@ -170,7 +170,7 @@ mod tests {
             at += course.step;
             course.add(Sample { at, ..Sample::default() });
         }
-        assert!(course.samples.len() < Course::MOST);
+        assert!(course.samples.len() < Course::MAX_SAMPLES);
         assert!(course.samples.windows(2).all(|pair| pair[0].at < pair[1].at));
     }
 }

@@ -177,7 +177,8 @@ impl Cm {
     /// Its ids, for those who ask what there is.
     pub fn report(&self) -> Vec<inventory::ConnectionId> {
         let inner = self.inner.lock();
-        inner.ids.iter().map(|(key, record)| handle::report(key, record)).collect()
+        let device = |key| inner.handles.get(&key).and_then(|handle| handle.device.as_ref());
+        inner.ids.iter().map(|(key, record)| handle::report(key, record, device(key))).collect()
     }
 
     /// Whether the program uses it.

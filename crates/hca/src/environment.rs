@@ -10,6 +10,7 @@ pub(crate) use checker::asked;
 #[cfg(feature = "checks")]
 pub use checker::read_rules;
 
+use crate::interfaces::Nics;
 use crate::objects::device::Device;
 use crate::record::capture::Capture;
 use crate::record::file::RecordFile;
@@ -25,6 +26,9 @@ use std::time::Duration;
 
 /// The devices that programs may see: names with commas between them. All, if it is not set or empty.
 pub const DEVICE_VARIABLE: &str = "UBIVERBS_DEVICE";
+
+/// How many NICs there are in place of the host's interfaces: see [`Nics`].
+pub const NICS_VARIABLE: &str = "UBIVERBS_NICS";
 
 /// The file that every packet is written to, as pcapng.
 pub const PCAP_VARIABLE: &str = "UBIVERBS_PCAP";
@@ -84,6 +88,13 @@ pub(crate) fn notes_failures() -> bool {
 /// Whether a plan of faults can be read; if not, why.
 pub fn check_faults(plan: &str) -> Result<(), String> {
     plan.parse::<link::faults::Plan>().map(drop).map_err(|error| error.to_string())
+}
+
+/// What [`NICS_VARIABLE`] asks for.
+pub fn nics() -> Option<Nics> {
+    let text = variable(NICS_VARIABLE).filter(|text| !text.is_empty())?;
+    let told = |reason: &String| say(format_args!("{NICS_VARIABLE}: no {}; {reason}", text.display()));
+    text.to_string_lossy().parse().inspect_err(told).ok()
 }
 
 /// Whether [`LINK_VARIABLE`] asks for UDP.

@@ -13,6 +13,7 @@ use crate::ground::host_share::HostShare;
 use crate::ground::nic_links::NicLinks;
 use crate::ground::progress_state::ProgressState;
 use crate::ground::records::Records;
+use crate::interfaces::Nics;
 use crate::links::udp::Teller;
 use crate::links::windows::ProcessWindows;
 use crate::objects::completion_queue::CompletionQueue;
@@ -33,6 +34,8 @@ pub struct Options {
     pub ignores_congestion: bool,
     /// Reliable queue pairs stop when the peer's process has ended, also those that only wait to receive.
     pub stops_without_peer: bool,
+    /// So many NICs in place of the host's interfaces.
+    pub nics: Option<Nics>,
 }
 
 /// See the module.

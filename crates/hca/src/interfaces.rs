@@ -1,5 +1,6 @@
-//! The network interfaces of this network namespace, as the kernel tells them: names, states, MTUs and addresses. A
-//! snapshot; a caller that wants to follow changes listens to [`Changes`] and takes another.
+//! The network interfaces of this network namespace, as the kernel tells them: names, states, MTUs and addresses; or
+//! the [`Nics`] that were asked for in their place. A snapshot; a caller that wants to follow changes listens to
+//! [`Changes`] and takes another.
 
 use ::host::descriptor::{Descriptor, above_standard};
 use std::collections::BTreeMap;
@@ -7,6 +8,7 @@ use std::ffi::CStr;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::str::FromStr;
 
 /// One network interface.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -15,6 +17,10 @@ pub struct Interface {
     pub name: String,
     /// Its number in this namespace.
     pub index: u32,
+    /// The name of its device.
+    pub device: String,
+    /// The number of its device: that of the interface, unless [`Nics`] share the interface.
+    pub number: u32,
     /// Its hardware address; zero for `lo`.
     pub mac: [u8; 6],
     /// It is up and has a carrier.
@@ -25,8 +31,58 @@ pub struct Interface {
     pub addresses: Vec<IpAddr>,
 }
 
+/// NICs in place of the host's interfaces: each is the loopback with an address of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Nics {
+    /// How many.
+    pub count: u8,
+    /// Each is behind a PCI switch of its own, as in a server with as many GPUs; otherwise all are behind one.
+    pub own_switches: bool,
+}
+
+/// The most of them.
+pub const MAX_NICS: u8 = 64;
+
+/// The numbers of their devices begin here: no interface has one of these.
+pub(crate) const FIRST_NIC_NUMBER: u32 = 1_000_000;
+
+impl FromStr for Nics {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Nics, String> {
+        if text == "hgx" {
+            return Ok(Nics { count: 8, own_switches: true });
+        }
+        let count = text.parse().ok().filter(|count| (1..=MAX_NICS).contains(count));
+        let count = count.ok_or_else(|| format!("there are 1 to {MAX_NICS} NICs, or hgx"))?;
+        Ok(Nics { count, own_switches: false })
+    }
+}
+
+impl Nics {
+    /// `ubi_0` has 127.0.0.1, `ubi_1` has 127.0.0.2, and so on: the whole of 127/8 is the host's.
+    fn on(self, loopback: &Interface) -> Vec<Interface> {
+        (0..self.count)
+            .map(|position| Interface {
+                device: format!("ubi_{position}"),
+                number: FIRST_NIC_NUMBER + u32::from(position),
+                addresses: vec![Ipv4Addr::new(127, 0, 0, position + 1).into()],
+                ..loopback.clone()
+            })
+            .collect()
+    }
+}
+
+/// The interfaces that devices are made of: all, by number, or those of the NICs in their place.
+pub fn of_devices(nics: Option<Nics>) -> io::Result<Vec<Interface>> {
+    let all = interfaces()?;
+    let Some(nics) = nics else { return Ok(all) };
+    let loopback = all.iter().find(|interface| interface.addresses.contains(&Ipv4Addr::LOCALHOST.into()));
+    Ok(loopback.map(|loopback| nics.on(loopback)).unwrap_or_default())
+}
+
 /// All interfaces, by number.
-pub fn interfaces() -> io::Result<Vec<Interface>> {
+fn interfaces() -> io::Result<Vec<Interface>> {
     let mut found: BTreeMap<u32, Interface> = BTreeMap::new();
     // First: where there is no descriptor left, no answer is better than one with wrong MTUs.
     let socket = any_socket()?;
@@ -47,10 +103,9 @@ pub fn interfaces() -> io::Result<Vec<Interface>> {
         if index == 0 {
             continue;
         }
-        let interface = found.entry(index).or_insert_with(|| Interface {
-            name: name.to_string_lossy().into_owned(),
-            index,
-            ..Interface::default()
+        let interface = found.entry(index).or_insert_with(|| {
+            let name = name.to_string_lossy().into_owned();
+            Interface { device: format!("ubi_{name}"), number: index, name, index, ..Interface::default() }
         });
         interface.running = is_running(entry.ifa_flags as libc::c_int);
         if entry.ifa_addr.is_null() {
@@ -162,5 +217,30 @@ impl Changes {
     /// The descriptor to wait for.
     pub fn raw_fd(&self) -> RawFd {
         self.socket.raw()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nics_are_a_number_or_a_server() {
+        assert_eq!("4".parse(), Ok(Nics { count: 4, own_switches: false }));
+        assert_eq!("hgx".parse(), Ok(Nics { count: 8, own_switches: true }));
+        for wrong in ["", "0", "65", "-1", "many"] {
+            let refused = wrong.parse::<Nics>().unwrap_err();
+            assert_eq!(refused, "there are 1 to 64 NICs, or hgx", "{wrong}");
+        }
+    }
+
+    #[test]
+    fn each_nic_has_a_name_a_number_and_an_address_of_its_own() {
+        let nics = of_devices(Some(Nics { count: 3, own_switches: false })).unwrap();
+        let facts: Vec<_> = nics.iter().map(|nic| (nic.device.as_str(), nic.number, nic.addresses.clone())).collect();
+        let address = |last| vec![IpAddr::from([127, 0, 0, last])];
+        let expected = [("ubi_0", 1_000_000, 1), ("ubi_1", 1_000_001, 2), ("ubi_2", 1_000_002, 3)];
+        assert_eq!(facts, expected.map(|(name, number, last)| (name, number, address(last))));
+        assert!(nics.iter().all(|nic| nic.name == "lo" && nic.index == nics[0].index && nic.mtu > 0));
     }
 }

@@ -92,7 +92,7 @@ pub(crate) struct NicObjects {
     /// For reports of what there is.
     pub cqs: Mutex<Vec<Weak<CompletionQueue>>>,
     pub next_cq: AtomicU32,
-    /// The interface of the device that was opened first.
+    /// The number of the device that was opened first.
     pub first_opened: OnceLock<u32>,
 }
 
@@ -200,7 +200,7 @@ impl Nic {
     pub fn open_device(&self, device: &Arc<Device>) -> Result<Arc<Context>, Error> {
         let context =
             Arc::new(Context::new(Arc::clone(device)).map_err(system("cannot make a descriptor for events"))?);
-        self.objects.first_opened.get_or_init(|| device.interface_index());
+        self.objects.first_opened.get_or_init(|| device.number());
         let mut contexts = self.objects.contexts.lock();
         contexts.retain(|context| context.strong_count() > 0);
         contexts.push(Arc::downgrade(&context));
@@ -441,15 +441,15 @@ impl Nic {
     /// Takes note of what the interfaces are now: devices come, ports and addresses change. What cannot be seen now is
     /// seen with the next change.
     pub(crate) fn follow_interfaces(&self) -> io::Result<()> {
-        let interfaces = interfaces::interfaces()?;
+        let interfaces = interfaces::of_devices(self.ground.options.nics)?;
         let mut devices = self.ground.host.devices.write();
         let mut changed = Vec::new();
         for device in devices.iter() {
-            let interface = interfaces.iter().find(|interface| interface.index == device.interface_index());
+            let interface = interfaces.iter().find(|interface| interface.number == device.number());
             changed.push((Arc::clone(device), interface.is_none(), device.follow(interface)));
         }
         for interface in &interfaces {
-            let known = devices.iter().any(|device| device.interface_index() == interface.index);
+            let known = devices.iter().any(|device| device.number() == interface.number);
             if !known && interface.running && !interface.addresses.is_empty() {
                 devices.push(Arc::new(Device::of(interface)));
             }

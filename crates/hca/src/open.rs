@@ -103,6 +103,7 @@ impl Ground {
             only_udp: options.only_udp || environment::only_udp(),
             ignores_congestion: options.ignores_congestion || environment::ignores_congestion(),
             stops_without_peer: options.stops_without_peer || environment::stops_without_peer(),
+            nics: options.nics.or_else(environment::nics),
         };
         if let Some(patience) = environment::gpu_patience() {
             memory::set_gpu_patience(patience);

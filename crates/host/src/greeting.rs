@@ -1,7 +1,7 @@
 //! What two processes say to each other about a link, beside the packets that travel on such connections (see
 //! [`forward`](crate::forward)): eight bytes that begin like those, with descriptors.
 
-const MAGIC: [u8; 4] = *b"UbiF";
+const GREETING_MAGIC: [u8; 4] = *b"UbiF";
 const GREETING_VERSION: u8 = 1;
 
 /// "Read this ring", with its memory. The first message of a connection.
@@ -49,7 +49,7 @@ pub fn number(bytes: &[u8; 16]) -> Option<(u8, u64)> {
 
 /// The message of that kind.
 pub fn of(kind: u8) -> [u8; 8] {
-    let [a, b, c, d] = MAGIC;
+    let [a, b, c, d] = GREETING_MAGIC;
     [a, b, c, d, GREETING_VERSION, kind, 0, 0]
 }
 
@@ -62,7 +62,7 @@ pub fn kind(bytes: &[u8]) -> Option<u8> {
             kind @ (RING_OFFER..=CONNECTION_RECORDS | REPORT_INQUIRY | REPORT_ANSWER),
             0,
             0,
-        ] if *magic == MAGIC => Some(*kind),
+        ] if *magic == GREETING_MAGIC => Some(*kind),
         _ => None,
     }
 }

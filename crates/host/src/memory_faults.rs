@@ -19,7 +19,7 @@ struct Region {
     key: AtomicU32,
 }
 
-static TABLE: [Region; MAX_KNOWN_REGIONS] =
+static KNOWN_REGIONS: [Region; MAX_KNOWN_REGIONS] =
     [const { Region { length: AtomicU64::new(0), start: AtomicU64::new(0), key: AtomicU32::new(0) } };
         MAX_KNOWN_REGIONS];
 
@@ -27,9 +27,9 @@ static TABLE: [Region; MAX_KNOWN_REGIONS] =
 static HANDLERS_INSTALLED: AtomicBool = AtomicBool::new(false);
 
 /// What stood before for SIGSEGV and SIGBUS.
-static BEFORE: [AtomicPtr<libc::sigaction>; 2] = [const { AtomicPtr::new(null_mut()) }; 2];
+static EARLIER_HANDLERS: [AtomicPtr<libc::sigaction>; 2] = [const { AtomicPtr::new(null_mut()) }; 2];
 
-const SIGNALS: [libc::c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
+const FAULT_SIGNALS: [libc::c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 
 /// Memory was registered. The caller lets one thread at a time in here and into [`forget`].
 pub fn note(key: u32, start: u64, length: u64) {
@@ -39,7 +39,7 @@ pub fn note(key: u32, start: u64, length: u64) {
     if !HANDLERS_INSTALLED.swap(true, Ordering::AcqRel) {
         install();
     }
-    if let Some(free) = TABLE.iter().find(|region| region.length.load(Ordering::Relaxed) == 0) {
+    if let Some(free) = KNOWN_REGIONS.iter().find(|region| region.length.load(Ordering::Relaxed) == 0) {
         free.key.store(key, Ordering::Relaxed);
         free.start.store(start, Ordering::Relaxed);
         free.length.store(length, Ordering::Release);
@@ -50,14 +50,14 @@ pub fn note(key: u32, start: u64, length: u64) {
 pub fn forget(key: u32) {
     let is_it =
         |region: &&Region| region.length.load(Ordering::Relaxed) > 0 && region.key.load(Ordering::Relaxed) == key;
-    if let Some(region) = TABLE.iter().find(is_it) {
+    if let Some(region) = KNOWN_REGIONS.iter().find(is_it) {
         region.length.store(0, Ordering::Release);
     }
 }
 
 /// The region that an address lies in: key, start, length.
 fn region_at(address: u64) -> Option<(u32, u64, u64)> {
-    TABLE.iter().find_map(|region| {
+    KNOWN_REGIONS.iter().find_map(|region| {
         let length = region.length.load(Ordering::Acquire);
         let start = region.start.load(Ordering::Relaxed);
         let holds = length > 0 && address.wrapping_sub(start) < length;
@@ -66,7 +66,7 @@ fn region_at(address: u64) -> Option<(u32, u64, u64)> {
 }
 
 fn install() {
-    for (signal, before) in SIGNALS.into_iter().zip(&BEFORE) {
+    for (signal, before) in FAULT_SIGNALS.into_iter().zip(&EARLIER_HANDLERS) {
         // SAFETY: live records; the handler does what a handler may. What stood before is kept for ever.
         unsafe {
             let mut ours: libc::sigaction = zeroed();
@@ -94,7 +94,7 @@ extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *
         line.print();
     }
     let index = usize::from(signal == libc::SIGBUS);
-    let before = BEFORE[index].load(Ordering::Acquire);
+    let before = EARLIER_HANDLERS[index].load(Ordering::Acquire);
     // SAFETY: what the system said stood there before, if it was asked; a handler is called as it would have been.
     unsafe {
         if !before.is_null() && ![libc::SIG_DFL, libc::SIG_IGN].contains(&(*before).sa_sigaction) {

@@ -249,7 +249,7 @@ impl Table {
     }
 
     /// Asks the kernel, which answers at once.
-    fn ask(&mut self, request: &Request) -> io::Result<Answer> {
+    fn ask(&mut self, request: &Request) -> io::Result<KernelMessage> {
         self.sequence += 1;
         let bytes = request.bytes(self.sequence);
         // SAFETY: the bytes are live and as many as it says.
@@ -264,7 +264,7 @@ impl Table {
             let length = unsafe { libc::recv(self.socket.raw(), place.cast(), answer.len(), flags) };
             let Ok(length) = usize::try_from(length) else { return Err(io::Error::last_os_error()) };
             answer.truncate(length);
-            let answer = Answer(answer);
+            let answer = KernelMessage(answer);
             // The kernel's answer to an earlier question, which this search did not take.
             if answer.word(8) != Some(self.sequence) {
                 continue;
@@ -319,9 +319,9 @@ impl Request {
 }
 
 /// A message of the kernel's.
-struct Answer(Vec<u8>);
+struct KernelMessage(Vec<u8>);
 
-impl Answer {
+impl KernelMessage {
     fn word(&self, at: usize) -> Option<u32> {
         self.0.get(at..)?.first_chunk().copied().map(u32::from_ne_bytes)
     }
@@ -376,11 +376,11 @@ mod tests {
     fn an_answer_that_is_cut_off_has_no_attributes() {
         let mut bytes = vec![0; MESSAGE_HEADER_LENGTH + MESSAGE_BODY_LENGTH];
         bytes.extend([8, 0, 4, 0, 7, 0, 0, 0, 9, 0, 5, 0, 1]);
-        let answer = Answer(bytes);
+        let answer = KernelMessage(bytes);
         assert_eq!(answer.attribute(RTA_OIF), Some(&[7, 0, 0, 0][..]));
         assert_eq!(answer.attribute(RTA_GATEWAY), None);
         assert_eq!(
-            Answer(vec![0; MESSAGE_HEADER_LENGTH + MESSAGE_BODY_LENGTH + 4]).attribute(RTA_OIF),
+            KernelMessage(vec![0; MESSAGE_HEADER_LENGTH + MESSAGE_BODY_LENGTH + 4]).attribute(RTA_OIF),
             None,
             "a length of zero"
         );

@@ -19,13 +19,13 @@ pub fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> 
 
 thread_local! {
     /// The number of this thread; 0 until it was asked for. It has no destructor, so that a thread that ends may ask.
-    static NUMBER: Cell<u32> = const { Cell::new(0) };
+    static THREAD_NUMBER: Cell<u32> = const { Cell::new(0) };
 }
 
 /// The number of the calling thread, as the system has it. The system is asked once.
 #[inline]
 pub fn number() -> u32 {
-    NUMBER.with(|number| match number.get() {
+    THREAD_NUMBER.with(|number| match number.get() {
         0 => {
             // SAFETY: a call without arguments.
             number.set(unsafe { libc::syscall(libc::SYS_gettid) } as u32);
@@ -57,7 +57,7 @@ pub fn is_on_stack(address: u64, length: u64) -> Option<bool> {
 
 /// The calling thread is the first of a forked child, and has another number from now on.
 pub fn forget_number() {
-    NUMBER.with(|number| number.set(0));
+    THREAD_NUMBER.with(|number| number.set(0));
 }
 
 /// The calling thread takes no signals, until this is dropped.

@@ -15,7 +15,7 @@ records! {
     Port {
         /// The device's name.
         device: String,
-        /// The number of its interface.
+        /// The device's number, which is that of its interface unless several devices share one.
         interface: u32,
         /// What it counted.
         counters: Counters,
@@ -25,7 +25,7 @@ records! {
     Context {
         /// Its number.
         number: u32,
-        /// The device, by the number of its interface; so in all of these.
+        /// The device, by its number; so in all of these.
         interface: u32,
     }
 

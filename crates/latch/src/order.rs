@@ -172,7 +172,7 @@ const RANK_COUNT: usize = Rank::TraceQueue as usize + 1;
 thread_local! {
     /// How many locks of each rank this thread holds. It has no destructor, so that a thread that ends may still take
     /// locks.
-    static HELD: std::cell::Cell<[u8; RANK_COUNT]> = const { std::cell::Cell::new([0; RANK_COUNT]) };
+    static HELD_RANKS: std::cell::Cell<[u8; RANK_COUNT]> = const { std::cell::Cell::new([0; RANK_COUNT]) };
 }
 
 /// The rank of a lock, in debug builds.
@@ -233,7 +233,7 @@ impl Drop for HeldLock {
 
 #[cfg(debug_assertions)]
 fn count(rank: Rank, change: i8) {
-    HELD.with(|held| {
+    HELD_RANKS.with(|held| {
         let mut counts = held.get();
         counts[rank as usize] = counts[rank as usize].saturating_add_signed(change);
         held.set(counts);
@@ -243,7 +243,7 @@ fn count(rank: Rank, change: i8) {
 /// Panics if a thread that holds what this one holds must not wait for a lock of that rank.
 #[cfg(debug_assertions)]
 fn check(rank: Rank) {
-    let held = HELD.with(std::cell::Cell::get);
+    let held = HELD_RANKS.with(std::cell::Cell::get);
     if let Some(other) = held.iter().skip(rank as usize).rposition(|count| *count > 0) {
         let other = rank as usize + other;
         panic!("lock order: this thread holds lock {other} of the list and waits for {rank:?}, lock {}", rank as usize);

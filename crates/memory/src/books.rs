@@ -4,11 +4,10 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use crate::device::{Block, DeviceMemory};
+use crate::block::{Block, DeviceMemory};
 use crate::error::Error;
+use crate::holding::Holding;
 use crate::keys::{Keys, SLOT_COUNT};
-use crate::region::Holding;
-use crate::window::WindowType;
 use wire::access::{Access, ProtectionDomain};
 use wire::{Key, Qpn};
 
@@ -58,6 +57,15 @@ impl Region {
         let (address, length) = self.holding.extent();
         RegionFacts { key, domain: *domain, address, length, place: place.first() as u64, access: *access }
     }
+}
+
+/// The type of a window, with the specification's numbers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum WindowType {
+    /// Bound and bound again at will, with another key each time.
+    Type1,
+    /// Bound when free, and freed by invalidating it.
+    Type2,
 }
 
 #[derive(Debug)]

@@ -2,23 +2,16 @@
 //! address of; it is reached by copies in and out, and by regions over it, and there is only so much. It lies in a file
 //! of its own, which can be exported; where the system gives no such file, it is of the heap.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::block::{Block, DeviceMemory};
 use crate::copy;
 use crate::error::Error;
-use crate::mapping::Mapping;
+use crate::holding::{Holding, MemoryPlace};
 use crate::memory::Memory;
-use crate::region::{Holding, MemoryPlace};
-use crate::slot::within;
 use wire::Key;
 use wire::access::{Access, ProtectionDomain};
-
-/// A piece of device memory, by its number.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct DeviceMemory(pub u32);
 
 /// The largest alignment, as a logarithm.
 const MAX_ALIGNMENT_LOG: u32 = 21;
@@ -104,10 +97,7 @@ impl Memory {
     /// # Errors
     /// [`Error::NotExportable`] where the system gave no file, or gives no descriptor.
     pub fn export_device(&self, device: DeviceMemory) -> Result<OwnedFd, Error> {
-        match &self.device_block(device)?.backing {
-            Backing::File { file, .. } => file.try_clone().map_err(|_| Error::NotExportable),
-            Backing::Heap => Err(Error::NotExportable),
-        }
+        self.device_block(device)?.export()
     }
 
     /// Frees device memory.
@@ -118,7 +108,7 @@ impl Memory {
         let mut books = self.books();
         let block = books.device.get(&device).ok_or(Error::UnknownDeviceMemory)?;
         block.free()?;
-        let length = block.layout.size() as u64;
+        let length = block.length();
         books.device.remove(&device);
         books.device_used -= length;
         Ok(())
@@ -136,105 +126,5 @@ impl Memory {
         }
         let offset = block.offset(offset, length)?;
         Ok((block, offset))
-    }
-}
-
-/// The bytes of a piece of device memory. A copy under way keeps them when they are freed.
-#[derive(Debug)]
-pub(crate) struct Block {
-    first: *mut u8,
-    layout: Layout,
-    backing: Backing,
-    /// Regions over it, or `FREED_MARK`. Changed only under the books' lock.
-    regions: AtomicU32,
-}
-
-/// Where the bytes are from.
-#[derive(Debug)]
-enum Backing {
-    /// A file of its own, mapped.
-    File {
-        file: OwnedFd,
-        _mapping: Mapping,
-    },
-    Heap,
-}
-
-const FREED_MARK: u32 = u32::MAX;
-
-// SAFETY: the block owns its bytes and gives out addresses only; the code that uses one says why it may.
-unsafe impl Send for Block {}
-// SAFETY: as above; the counter is atomic.
-unsafe impl Sync for Block {}
-
-impl Block {
-    fn new(length: usize, log_alignment: u32) -> Result<Block, Error> {
-        let layout = Layout::from_size_align(length, 1 << log_alignment.max(6)).map_err(|_| Error::OutOfMemory)?;
-        let regions = AtomicU32::new(0);
-        // Miri has no such files.
-        if !cfg!(miri)
-            && let Ok((mapping, file)) = Mapping::of_new_file(length, layout.align())
-        {
-            return Ok(Block {
-                first: mapping.first(),
-                layout,
-                backing: Backing::File { file, _mapping: mapping },
-                regions,
-            });
-        }
-        // SAFETY: the length is not zero.
-        let first = unsafe { alloc_zeroed(layout) };
-        if first.is_null() {
-            return Err(Error::OutOfMemory);
-        }
-        Ok(Block { first, layout, backing: Backing::Heap, regions })
-    }
-
-    /// The byte at `offset`, which is at most the length.
-    pub(crate) fn at(&self, offset: usize) -> *mut u8 {
-        self.first.wrapping_add(offset)
-    }
-
-    fn offset(&self, offset: u64, length: usize) -> Result<usize, Error> {
-        let (length, size) = (length as u64, self.layout.size() as u64);
-        match within(0, size, offset, length) {
-            Some(offset) => Ok(offset as usize),
-            None => Err(Error::DeviceMemoryBounds { offset, length, size }),
-        }
-    }
-
-    /// Counts a region, unless the memory was freed since it was looked up.
-    pub(crate) fn take(&self) -> Result<(), Error> {
-        match self.regions.load(Ordering::Relaxed) {
-            FREED_MARK => Err(Error::UnknownDeviceMemory),
-            regions => {
-                self.regions.store(regions + 1, Ordering::Relaxed);
-                Ok(())
-            }
-        }
-    }
-
-    /// Counts a region out.
-    pub(crate) fn release(&self) {
-        self.regions.store(self.regions.load(Ordering::Relaxed).saturating_sub(1), Ordering::Relaxed);
-    }
-
-    fn free(&self) -> Result<(), Error> {
-        match self.regions.load(Ordering::Relaxed) {
-            0 => {
-                self.regions.store(FREED_MARK, Ordering::Relaxed);
-                Ok(())
-            }
-            regions => Err(Error::DeviceMemoryInUse { regions }),
-        }
-    }
-}
-
-impl Drop for Block {
-    fn drop(&mut self) {
-        if let Backing::Heap = self.backing {
-            // SAFETY: allocated in `new` with this layout, and freed once.
-            unsafe { dealloc(self.first, self.layout) };
-        }
     }
 }

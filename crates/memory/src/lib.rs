@@ -42,6 +42,7 @@
 //! ubiverbs-memory` (Miri's emulation of weak memory does not know atomics of two sizes on one byte; the model covers
 //! the orderings).
 
+mod block;
 mod books;
 mod copy;
 mod device;
@@ -49,6 +50,7 @@ mod error;
 mod gate;
 mod gpu;
 mod guard;
+mod holding;
 mod keys;
 mod mapped;
 mod mapping;
@@ -63,21 +65,25 @@ mod table;
 mod version;
 mod window;
 
-pub use books::RegionFacts;
-pub use device::DeviceMemory;
+pub use block::DeviceMemory;
+pub use books::{RegionFacts, WindowType};
 pub use error::Error;
 pub use gpu::{
     DriverError, LONGEST_REFERENCE, REFERENCE_BYTES, Reference, Source, descriptor_of, has_gpu_regions, is_gpu_memory,
     is_in_gpu_region, open, set_gpu_patience, shadow,
 };
 pub use guard::Guard;
+pub use holding::{Change, RegionSpec, Translation};
 #[doc(hidden)] // for fuzzing
 pub use mapped::judge;
 pub use mapping::{Mapping, is_shareable};
 pub use memory::{Limits, Memory, Usage};
 pub use peek::{is_mapped, peek};
+<<<<<<< HEAD
 pub use published::{PublicTerms, Publisher};
 pub use region::{Change, RegionSpec, Translation};
 pub use window::WindowType;
+=======
+>>>>>>> main
 pub use wire::access::{Access, Atomic, Bind, ProtectionDomain, Range, Refusal, RefusalCause, Subject};
 pub use wire::{Key, Qpn};

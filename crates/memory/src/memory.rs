@@ -1,6 +1,7 @@
-//! The registered memory of a process, and access to it. Finding a key's slot, entering it and checking its terms costs
-//! the same however many regions there are, and takes no lock. How regions, windows and device memory come and go is in
-//! the modules of those names.
+//! The registered memory of a process, and access to it by L_Key and R_Key: a key that is unknown, or does not grant
+//! the access, is a `Refusal`. Finding a key's slot, entering it and checking its terms costs the same however many
+//! regions there are, and takes no lock. How regions, windows and device memory come and go is in the modules of those
+//! names.
 
 use latch::{Mutex, Rank};
 

@@ -2,21 +2,12 @@
 //! windows are reached through any queue pair of their protection domain; type 2 windows belong to the queue pair that
 //! bound them.
 
-use crate::books::{self, What};
+use crate::books::{self, What, WindowType};
 use crate::error::Error;
 use crate::memory::Memory;
 use crate::slot::{Kind, Reach, Slot, Terms, within};
 use wire::access::{Access, Bind, ProtectionDomain, Range, Refusal, RefusalCause, Subject};
 use wire::{Key, Qpn};
-
-/// The type of a window, with the specification's numbers.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum WindowType {
-    /// Bound and bound again at will, with another key each time.
-    Type1,
-    /// Bound when free, and freed by invalidating it.
-    Type2,
-}
 
 impl Memory {
     /// A window that is bound to nothing yet, by its key.

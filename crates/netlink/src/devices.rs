@@ -36,7 +36,7 @@ fn describe(message: &mut Message, number: u32, device: &Device) {
 pub(crate) fn all(exchange: &mut Exchange<'_>, host: &mut impl Host) -> Result<(), Errno> {
     for device in host.devices() {
         let mut message = exchange.message(command::GET);
-        describe(&mut message, device.interface, &device);
+        describe(&mut message, device.number, &device);
         exchange.send(message);
     }
     Ok(())
@@ -81,7 +81,7 @@ pub(crate) fn character_device(exchange: &mut Exchange<'_>, asked: &Asked, host:
     let kind = asked.chardev.as_deref().ok_or(EINVAL)?;
     let wanted = asked.device.ok_or(ENOENT)?;
     // Files are counted as devices are listed.
-    let place = host.devices().iter().position(|device| device.interface == wanted).ok_or(EINVAL)?;
+    let place = host.devices().iter().position(|device| device.number == wanted).ok_or(EINVAL)?;
     if kind != "uverbs" {
         return Err(ENOENT);
     }

@@ -37,6 +37,8 @@ pub struct Device {
     pub firmware: String,
     /// `device_cap_flags`.
     pub capabilities: u64,
+    /// Its number.
+    pub number: u32,
     /// The number of its interface.
     pub interface: u32,
     /// The name of its interface.
@@ -47,7 +49,7 @@ pub struct Device {
 
 /// What there is to tell of.
 pub trait Host {
-    /// The devices; their numbers are those of their interfaces, as `ibv_get_device_index` has it.
+    /// The devices; their numbers are those that `ibv_get_device_index` has.
     fn devices(&mut self) -> Vec<Device>;
     /// The processes, with what they have.
     fn processes(&mut self) -> Rc<Vec<Process>>;

@@ -36,7 +36,7 @@ pub fn answer(datagram: &[u8], port: u32, host: &mut impl Host) -> Vec<Vec<u8>> 
 pub(crate) enum Served {
     /// By one answer, or none.
     Once,
-    /// By a list, whose end is told.
+    /// By a list, whose end is reported.
     All,
 }
 
@@ -72,7 +72,7 @@ impl Exchange<'_> {
             }
             _ => {}
         }
-        // An error is told where the list would end.
+        // An error is reported where the list would end.
         let asked = Asked::parse(attributes);
         let served = match (number, dumps) {
             (command::GET, true) => asked.and_then(|_| devices::all(self, host)),
@@ -174,7 +174,7 @@ impl Asked {
     /// The device that is asked for, with its number.
     pub fn device(&self, host: &mut impl Host) -> Result<(u32, Device), Errno> {
         let number = self.device.ok_or(EINVAL)?;
-        let device = host.devices().into_iter().find(|device| device.interface == number).ok_or(EINVAL)?;
+        let device = host.devices().into_iter().find(|device| device.number == number).ok_or(EINVAL)?;
         Ok((number, device))
     }
 

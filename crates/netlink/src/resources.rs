@@ -121,7 +121,7 @@ impl Entries<'_> {
     }
 
     fn of_process(&mut self, process: &Process, report: &Report) {
-        let here = self.device.interface;
+        let here = self.device.number;
         let context = report.contexts.iter().find(|context| context.interface == here).map(|context| context.number);
         match self.kind {
             Kind::Domain => {
@@ -262,7 +262,7 @@ pub(crate) fn summary(
     host: &mut impl Host,
 ) -> Result<(), Errno> {
     let devices: Vec<(u32, Device)> = match dumps {
-        true => host.devices().into_iter().map(|device| (device.interface, device)).collect(),
+        true => host.devices().into_iter().map(|device| (device.number, device)).collect(),
         false => vec![asked.device(host)?],
     };
     for (number, device) in devices {

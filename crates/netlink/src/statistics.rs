@@ -37,12 +37,12 @@ fn entry(to: &mut Message, pid: i32, pair: &QueuePair) {
     table(to, names::queue_pair(&pair.counters));
 }
 
-/// The queue pairs on the device of an interface, with their processes.
-fn queue_pairs(interface: u32, host: &mut impl Host) -> Vec<(i32, QueuePair)> {
+/// The queue pairs on a device, with their processes.
+fn queue_pairs(device: u32, host: &mut impl Host) -> Vec<(i32, QueuePair)> {
     let mut found = Vec::new();
     for process in host.processes().iter() {
         let pairs = process.report.iter().flat_map(|report| &report.queue_pairs);
-        found.extend(pairs.filter(|pair| pair.interface == interface).map(|pair| (process.pid, pair.clone())));
+        found.extend(pairs.filter(|pair| pair.interface == device).map(|pair| (process.pid, pair.clone())));
     }
     found
 }
@@ -60,7 +60,7 @@ pub(crate) fn one(exchange: &mut Exchange<'_>, asked: &Asked, host: &mut impl Ho
         }
         (Some(Ok(attribute::RES_QP)), None) => {
             let wanted = asked.number(attribute::STAT_COUNTER_ID).ok_or(EINVAL)?;
-            let found = queue_pairs(device.interface, host).into_iter().find(|(_, pair)| pair.number == wanted);
+            let found = queue_pairs(device.number, host).into_iter().find(|(_, pair)| pair.number == wanted);
             let (_, pair) = found.ok_or(ENOENT)?;
             message.u32(attribute::STAT_COUNTER_ID, wanted);
             table(&mut message, names::queue_pair(&pair.counters));
@@ -81,7 +81,7 @@ pub(crate) fn all(exchange: &mut Exchange<'_>, asked: &Asked, host: &mut impl Ho
         Some(Ok(attribute::RES_MR)) => return Ok(()),
         _ => return Err(EINVAL),
     }
-    let mut pairs = queue_pairs(device.interface, host).into_iter().peekable();
+    let mut pairs = queue_pairs(device.number, host).into_iter().peekable();
     while pairs.peek().is_some() {
         let mut message = exchange.message(command::STAT_GET);
         handle(&mut message, number, &device);

@@ -15,11 +15,13 @@ struct Fake {
 
 impl Host for Fake {
     fn devices(&mut self) -> Vec<Device> {
-        let device = |name: &str, interface| Device {
+        let device = |name: &str, number| Device {
             name: format!("ubi_{name}"),
             guid: 0x0200_0000_0000_0001,
             firmware: "1".into(),
-            interface,
+            number,
+            // Several devices may be of one interface.
+            interface: 7,
             interface_name: name.into(),
             active: true,
             ..Device::default()
@@ -111,6 +113,7 @@ fn a_port_is_told_and_acknowledged() {
     let attributes = &answers[0][MESSAGE_HEADER_BYTES..];
     assert_eq!(find(attributes, attribute::PORT_STATE), [[4]]);
     assert_eq!(find(attributes, attribute::NDEV_NAME), [b"lo\0"]);
+    assert_eq!(number(find(attributes, attribute::NDEV_INDEX)[0]), 7);
 }
 
 #[test]

@@ -8,10 +8,10 @@ use std::mem::{offset_of, size_of, zeroed};
 const SOCKET_NAME: &[u8] = b"/attendant";
 
 /// "I am a netlink socket with this port." The number follows.
-const NETLINK: [u8; 4] = *b"UbiN";
+const NETLINK_MAGIC: [u8; 4] = *b"UbiN";
 
 /// "Bring the counters up to date, and say so."
-const COUNTERS: [u8; 8] = *b"UbiCount";
+const COUNTERS_MAGIC: [u8; 8] = *b"UbiCount";
 
 /// How long a program waits for that.
 const PATIENCE_MILLIS: c_int = 1000;
@@ -52,7 +52,7 @@ pub fn connect(files: &CStr, flags: c_int) -> Option<c_int> {
 /// A connection that speaks netlink and has this port.
 pub fn netlink(files: &CStr, flags: c_int, port: u32) -> Option<c_int> {
     let socket = connect(files, flags)?;
-    let [a, b, c, d] = NETLINK;
+    let [a, b, c, d] = NETLINK_MAGIC;
     let [e, f, g, h] = port.to_ne_bytes();
     if send(socket, &[a, b, c, d, e, f, g, h]) {
         return Some(socket);
@@ -69,7 +69,7 @@ pub fn refresh(files: &CStr) {
         let errno = *libc::__errno_location();
         if let Some(socket) = connect(files, libc::SOCK_CLOEXEC) {
             let mut polled = libc::pollfd { fd: socket, events: libc::POLLIN, revents: 0 };
-            if send(socket, &COUNTERS) {
+            if send(socket, &COUNTERS_MAGIC) {
                 libc::poll(&raw mut polled, 1, PATIENCE_MILLIS);
             }
             libc::close(socket);

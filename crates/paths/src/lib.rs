@@ -15,14 +15,11 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 const FILES_VARIABLE: &CStr = c"UBIVERBS_FILES";
 
 /// What begins so, below the root, is elsewhere: at the end of a name, or where the name goes on.
-const ELSEWHERE: [&[u8]; 5] = [
-    b"sys/class/infiniband",
-    b"sys/class/infiniband_verbs",
-    b"dev/infiniband",
-    // Where devices without a place of their own are, beside the GPUs.
-    b"sys/devices/pci7562:00",
-    b"sys/class/pci_bus",
-];
+const REDIRECTED_PREFIXES: [&[u8]; 4] =
+    [b"sys/class/infiniband", b"sys/class/infiniband_verbs", b"dev/infiniband", b"sys/class/pci_bus"];
+
+/// Where devices without a place of their own are, beside the GPUs.
+const OWN_PCI_ROOTS: &[u8] = b"sys/devices/pci7562:";
 
 /// Where the kernel has devices, and the directories there which have those of RDMA.
 const DEVICES_DIRECTORY: &[u8] = b"sys/devices/";
@@ -74,7 +71,9 @@ fn is_elsewhere(path: &[u8]) -> bool {
     let begins =
         |start: &&[u8]| path.strip_prefix(*start).is_some_and(|rest| matches!(rest.first(), None | Some(b'/')));
     let of_device = |rest: &[u8]| rest.split(|byte| *byte == b'/').any(|name| OF_DEVICES.contains(&name));
-    ELSEWHERE.iter().any(begins) || path.strip_prefix(DEVICES_DIRECTORY).is_some_and(of_device)
+    REDIRECTED_PREFIXES.iter().any(begins)
+        || path.starts_with(OWN_PCI_ROOTS)
+        || path.strip_prefix(DEVICES_DIRECTORY).is_some_and(of_device)
 }
 
 /// Whether it is among files that say how often something happened.

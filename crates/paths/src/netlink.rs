@@ -15,20 +15,22 @@ const MAX_WATCHED_DESCRIPTORS: usize = 1024;
 
 /// The port of each of our sockets, 0 for descriptors that are none; and which file it was when it was made, as a
 /// descriptor may be another by now.
-static PORTS: [AtomicU32; MAX_WATCHED_DESCRIPTORS] = [const { AtomicU32::new(0) }; MAX_WATCHED_DESCRIPTORS];
-static FILES: [AtomicU64; MAX_WATCHED_DESCRIPTORS] = [const { AtomicU64::new(0) }; MAX_WATCHED_DESCRIPTORS];
+static PORTS_OF_DESCRIPTORS: [AtomicU32; MAX_WATCHED_DESCRIPTORS] =
+    [const { AtomicU32::new(0) }; MAX_WATCHED_DESCRIPTORS];
+static FILES_OF_DESCRIPTORS: [AtomicU64; MAX_WATCHED_DESCRIPTORS] =
+    [const { AtomicU64::new(0) }; MAX_WATCHED_DESCRIPTORS];
 
 /// The port of a socket of ours.
 fn port(socket: c_int) -> Option<u32> {
     let place = usize::try_from(socket).ok()?;
-    let port = PORTS.get(place)?.load(Ordering::Acquire);
+    let port = PORTS_OF_DESCRIPTORS.get(place)?.load(Ordering::Acquire);
     if port == 0 {
         return None;
     }
-    if FILES.get(place)?.load(Ordering::Relaxed) == identity(socket) {
+    if FILES_OF_DESCRIPTORS.get(place)?.load(Ordering::Relaxed) == identity(socket) {
         return Some(port);
     }
-    PORTS.get(place)?.store(0, Ordering::Release);
+    PORTS_OF_DESCRIPTORS.get(place)?.store(0, Ordering::Release);
     None
 }
 
@@ -81,7 +83,10 @@ fn ours(kind: c_int) -> Option<c_int> {
     // SAFETY: asks a number.
     let port = unsafe { libc::getpid() } as u32;
     let socket = attendant::netlink(files, kind & (libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK), port)?;
-    match usize::try_from(socket).ok().and_then(|place| PORTS.get(place).zip(FILES.get(place))) {
+    match usize::try_from(socket)
+        .ok()
+        .and_then(|place| PORTS_OF_DESCRIPTORS.get(place).zip(FILES_OF_DESCRIPTORS.get(place)))
+    {
         Some((of_port, of_file)) => {
             of_file.store(identity(socket), Ordering::Relaxed);
             of_port.store(port, Ordering::Release);

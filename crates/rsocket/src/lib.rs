@@ -116,6 +116,3 @@ pub enum ProtocolError {
     #[error("something came without an immediate")]
     NoImmediate,
 }
-
-#[cfg(test)]
-mod tests;

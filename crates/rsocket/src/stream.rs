@@ -104,7 +104,7 @@ pub struct Stream {
     /// Bytes that were read and are not lent again, and where those begin.
     returned: u32,
     lend_offset: u32,
-    /// Messages that were read, modulo 2^16, and the number at which the peer is told.
+    /// Messages that were read, modulo 2^16, and the number at which the peer is notified.
     read_messages: u16,
     tell_at: u16,
     /// The entry of the peer's list to write next.
@@ -341,11 +341,6 @@ impl Stream {
 
     fn has_room(&self) -> bool {
         self.send_slots > 0 && self.send_room >= SEND_LOW_WATER
-    }
-
-    /// Whether a message about the connection can be sent.
-    pub fn can_send_control(&self) -> bool {
-        self.control_slots > 0
     }
 
     /// Whether everything that was sent has completed.

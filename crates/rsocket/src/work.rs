@@ -34,7 +34,7 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// What the peer is told.
+    /// The message to the peer.
     pub fn immediate(&self) -> u32 {
         Message::Data(self.length).encode()
     }
@@ -70,7 +70,7 @@ pub struct IoMapWork {
     pub bytes: [u8; IoMapping::LENGTH],
     /// Where to.
     pub remote: Span,
-    /// What the peer is told; also what the work request is called.
+    /// The message to the peer; also what the work request is called.
     pub immediate: u32,
 }
 
@@ -79,7 +79,7 @@ pub struct IoMapWork {
 pub enum ControlWork {
     /// An RDMA WRITE with an immediate and no data.
     Message {
-        /// What the peer is told; also what the work request is called.
+        /// The message to the peer; also what the work request is called.
         immediate: u32,
     },
     /// An RDMA WRITE with an immediate of an entry of the peer's list of targets.
@@ -88,7 +88,7 @@ pub enum ControlWork {
         bytes: [u8; Target::LENGTH],
         /// Where to.
         remote: Span,
-        /// What the peer is told; also what the work request is called.
+        /// The message to the peer; also what the work request is called.
         immediate: u32,
     },
     /// An empty RDMA WRITE without immediate, which the peer's NIC acknowledges.

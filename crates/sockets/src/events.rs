@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use wire::Gid;
 
-/// What a socket is told.
+/// What a socket is notified of.
 #[derive(Debug)]
 pub(crate) enum Letter {
     /// By the connection manager.

@@ -9,7 +9,7 @@ use transport::{Data, Sge};
 
 /// Reads up to this length are copied under the socket's lock, which is cheaper than to take it twice.
 const SHORT_READ_MAX: usize = 8192;
-/// The most that is copied before the peer is told, and what it sent meanwhile is taken.
+/// The most that is copied before the peer is notified, and what it sent meanwhile is taken.
 const COPY_CHUNK_MAX: usize = 128 * 1024;
 /// Bytes from this length on are lent to the NIC for the duration of a call, if the peer is reached through shared
 /// memory.

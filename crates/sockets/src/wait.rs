@@ -27,7 +27,7 @@ static FREE_CHANNELS: PerProcess<Mutex<Vec<Arc<CompletionChannel>>>> = PerProces
 pub struct Waiter {
     number: u64,
     channel: Arc<CompletionChannel>,
-    /// What its channel is told.
+    /// What its channel is notified of.
     token: u32,
 }
 
@@ -73,7 +73,7 @@ pub struct Waiters {
 }
 
 impl Waiters {
-    /// Where completions of their socket come: each call that waits is told.
+    /// Where completions of their socket come: each call that waits is notified.
     pub(crate) fn channel(self: &Arc<Waiters>) -> Arc<CompletionChannel> {
         let waiters = Arc::clone(self);
         Arc::new(CompletionChannel::relay(move || waiters.wake()))
@@ -123,8 +123,8 @@ impl Gathering {
         Ok(Gathering { nic: Arc::clone(crate::events::Hub::of_process()?.nic()), channel })
     }
 
-    /// From now on changes of a socket are told as `token`; [`Waiters::leave`] ends it. Completions are told once after
-    /// each [`arm`](Waitable::arm).
+    /// From now on changes of a socket are reported as `token`; [`Waiters::leave`] ends it. Completions are told once
+    /// after each [`arm`](Waitable::arm).
     pub fn join(&self, socket: &dyn Waitable, token: u32) -> u64 {
         let waiter = Waiter { number: new_number(), channel: Arc::clone(&self.channel), token };
         socket.waiters().join(&waiter);

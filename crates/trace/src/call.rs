@@ -112,7 +112,7 @@ impl<T: Field> Field for Option<T> {
 
 /// The name of a field in JSON: each line has an `event` of its own.
 #[cfg(feature = "json")]
-pub(crate) fn json_name(field: &'static str) -> &'static str {
+fn json_name(field: &'static str) -> &'static str {
     if field == "event" { "event_name" } else { field }
 }
 
@@ -123,8 +123,11 @@ macro_rules! calls {
         $Variant:ident = $name:literal { $( $(#[$field_meta:meta])* $field:ident : $Type:ty, )* }
     )+) => {
         /// A call of the program, and what it gave or got.
+        ///
+        /// Fields that no sentence explains are what verbs and the connection manager call so.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[non_exhaustive]
+        #[allow(missing_docs)]
         pub enum Call {
             $( $(#[$meta])* $Variant { $( $(#[$field_meta])* $field: $Type, )* }, )+
         }
@@ -143,11 +146,22 @@ macro_rules! calls {
 
             /// The call of that name, with the fields that a log has of it.
             #[cfg(feature = "json")]
-            pub(crate) fn read(name: &str, fields: &crate::json_reader::Fields<'_>) -> Option<Self> {
+            pub(crate) fn read(name: &str, fields: &crate::json_fields::Object<'_>) -> Option<Self> {
                 Some(match name {
                     $( $name => Self::$Variant { $( $field: fields.get(json_name(stringify!($field)))?, )* }, )+
                     _ => return None,
                 })
+            }
+
+            /// Writes each field that is there.
+            #[cfg(feature = "json")]
+            pub(crate) fn write_arguments<M: serde::ser::SerializeMap>(&self, object: &mut M) -> Result<(), M::Error> {
+                match self {
+                    $( Self::$Variant { $( $field, )* } => {
+                        $( crate::json_fields::Field::write($field, json_name(stringify!($field)), object)?; )*
+                    } )+
+                }
+                Ok(())
             }
 
             /// Shows each field that is there, with its stable name.
@@ -166,26 +180,22 @@ macro_rules! calls {
 calls! {
     /// A device was opened.
     OpenDevice = "open_device" {
-        /// The context.
         context: u32,
         /// The device's name.
         device: Text<32>,
     }
     /// A context was closed.
     CloseDevice = "close_device" {
-        /// The context.
         context: u32,
     }
     /// A protection domain was made.
     AllocPd = "alloc_pd" {
-        /// The domain.
         pd: u32,
         /// Its context.
         context: u32,
     }
     /// A protection domain was freed.
     DeallocPd = "dealloc_pd" {
-        /// The domain.
         pd: u32,
     }
     /// Memory was registered.
@@ -200,7 +210,6 @@ calls! {
         length: u64,
         /// The address under which it is known.
         iova: u64,
-        /// The rights granted.
         access: Access,
     }
     /// A registration was changed.
@@ -217,17 +226,14 @@ calls! {
         length: u64,
         /// The address under which it is known.
         iova: u64,
-        /// The rights granted.
         access: Access,
     }
     /// Memory was deregistered.
     DeregisterMemory = "deregister_memory" {
-        /// The key.
         key: Key,
     }
     /// A memory window was made.
     AllocWindow = "alloc_window" {
-        /// The key.
         key: Key,
         /// The protection domain.
         pd: u32,
@@ -236,7 +242,6 @@ calls! {
     }
     /// A memory window was freed.
     FreeWindow = "free_window" {
-        /// The key.
         key: Key,
     }
     /// A memory window is about to be bound, by the work request that is told next.
@@ -256,17 +261,14 @@ calls! {
     }
     /// A completion channel was made.
     CreateChannel = "create_channel" {
-        /// The channel.
         channel: u32,
     }
     /// A completion channel was destroyed.
     DestroyChannel = "destroy_channel" {
-        /// The channel.
         channel: u32,
     }
     /// A completion queue was made.
     CreateCq = "create_cq" {
-        /// The queue.
         cq: u32,
         /// How many completions it holds.
         capacity: u32,
@@ -277,19 +279,16 @@ calls! {
     }
     /// A completion queue got another size.
     ResizeCq = "resize_cq" {
-        /// The queue.
         cq: u32,
         /// How many completions it holds.
         capacity: u32,
     }
     /// A completion queue was destroyed.
     DestroyCq = "destroy_cq" {
-        /// The queue.
         cq: u32,
     }
     /// A shared receive queue was made.
     CreateSrq = "create_srq" {
-        /// The queue.
         srq: Srqn,
         /// Its protection domain.
         pd: u32,
@@ -300,7 +299,6 @@ calls! {
     }
     /// A shared receive queue was changed.
     ModifySrq = "modify_srq" {
-        /// The queue.
         srq: Srqn,
         /// The new limit below which an event is raised.
         limit: Option<u32>,
@@ -309,7 +307,6 @@ calls! {
     }
     /// A shared receive queue was destroyed.
     DestroySrq = "destroy_srq" {
-        /// The queue.
         srq: Srqn,
     }
     /// A queue pair was made; the event has its number.
@@ -328,13 +325,9 @@ calls! {
         srq: Option<Srqn>,
         /// What was granted, as `ibv_qp_cap` has it.
         max_send_wr: u32,
-        /// See there.
         max_recv_wr: u32,
-        /// See there.
         max_send_sge: u32,
-        /// See there.
         max_recv_sge: u32,
-        /// See there.
         max_inline_data: u32,
         /// Whether every send is signaled (`sq_sig_all`).
         signals_all: bool,
@@ -345,31 +338,21 @@ calls! {
         state: Option<&'static str>,
         /// See `ibv_qp_attr`.
         pkey_index: Option<u32>,
-        /// See there.
         port: Option<u8>,
-        /// See there.
         access: Option<Access>,
-        /// See there.
         qkey: Option<Qkey>,
         /// In bytes.
         path_mtu: Option<u32>,
-        /// See there.
         dest_qpn: Option<Qpn>,
-        /// See there.
         rq_psn: Option<u32>,
-        /// See there.
         sq_psn: Option<u32>,
-        /// See there.
         max_rd_atomic: Option<u32>,
-        /// See there.
         max_dest_rd_atomic: Option<u32>,
         /// As the number verbs have.
         min_rnr_timer: Option<u8>,
         /// As the number verbs have.
         timeout: Option<u8>,
-        /// See there.
         retry_cnt: Option<u8>,
-        /// See there.
         rnr_retry: Option<u8>,
         /// Where the peer is.
         dgid: Option<[u8; 16]>,
@@ -406,11 +389,8 @@ calls! {
         sq_psn: Option<u32>,
         /// See `ibv_qp_attr`.
         qkey: Option<Qkey>,
-        /// See there.
         access: Option<Access>,
-        /// See there.
         max_rd_atomic: Option<u32>,
-        /// See there.
         max_dest_rd_atomic: Option<u32>,
         /// Where it sends to.
         dgid: Option<[u8; 16]>,
@@ -429,7 +409,6 @@ calls! {
     }
     /// An address handle was made.
     CreateAh = "create_ah" {
-        /// The handle.
         ah: u64,
         /// Its protection domain.
         pd: u32,
@@ -438,7 +417,6 @@ calls! {
     }
     /// An address handle was destroyed.
     DestroyAh = "destroy_ah" {
-        /// The handle.
         ah: u64,
     }
     /// A work request of a list is about to be posted to a send queue.
@@ -461,7 +439,6 @@ calls! {
         pieces: Pieces,
         /// The peer's memory.
         remote_address: Option<u64>,
-        /// Its key.
         remote_key: Option<Key>,
         /// For datagrams: the queue pair it goes to.
         remote_qpn: Option<Qpn>,
@@ -484,7 +461,6 @@ calls! {
     /// A completion queue was polled. Of polls that find nothing only the first is told, until something else happens
     /// to the queue; while a checker listens, one more each time it has looked at what does not happen.
     Poll = "poll" {
-        /// The queue.
         cq: u32,
         /// How many completions the program has room for.
         room: u32,
@@ -493,7 +469,6 @@ calls! {
     }
     /// The program got a completion.
     Polled = "polled" {
-        /// The queue.
         cq: u32,
         /// The program's name for the work.
         wr_id: u64,
@@ -502,7 +477,6 @@ calls! {
     }
     /// A field of a completion was read that the extended completion queue was not made with.
     ReadUnasked = "read_unasked" {
-        /// The queue.
         cq: u32,
         /// The function that reads it, as C has it.
         function: &'static str,
@@ -512,35 +486,28 @@ calls! {
     /// A poll of an extended completion queue was begun before the last one was ended (`ibv_start_poll`), or ended
     /// though none had begun (`ibv_end_poll`).
     PollOutOfOrder = "poll_out_of_order" {
-        /// The queue.
         cq: u32,
-        /// The function, as C has it.
         function: &'static str,
     }
     /// The program asked to be woken by the next completion.
     ArmCq = "arm_cq" {
-        /// The queue.
         cq: u32,
         /// Only for solicited ones.
         solicited_only: bool,
     }
     /// The program is about to sleep until a completion channel has an event: at this moment it has none.
     WaitCqEvent = "wait_cq_event" {
-        /// The channel.
         channel: u32,
     }
     /// The thread sleeps no longer at a completion channel: there is an event, or its wait was ended.
     StopWaiting = "stop_waiting" {}
     /// The program took an event of a completion channel.
     GetCqEvent = "get_cq_event" {
-        /// The channel.
         channel: u32,
-        /// The queue.
         cq: u32,
     }
     /// The program acknowledged events of a completion queue.
     AckCqEvents = "ack_cq_events" {
-        /// The queue.
         cq: u32,
         /// How many.
         count: u32,
@@ -571,13 +538,9 @@ calls! {
     /// `ibv_create_qp` was asked for a queue pair with a capability of 0, of which it has granted 1: what was asked for,
     /// as `ibv_qp_cap` has it. The event of the creation comes before.
     AskedForNone = "asked_for_none" {
-        /// See there.
         max_send_wr: u32,
-        /// See there.
         max_recv_wr: u32,
-        /// See there.
         max_send_sge: u32,
-        /// See there.
         max_recv_sge: u32,
     }
     /// `ibv_modify_qp` was given a number of the peer's queue pair that has more than 24 bits: the upper ones are cut.
@@ -587,7 +550,6 @@ calls! {
     }
     /// A call of the connection manager, other than those below.
     CmCall = "cm_call" {
-        /// The function, as C has it.
         function: &'static str,
         /// The `rdma_cm_id`, or the event channel.
         id: u64,
@@ -596,30 +558,23 @@ calls! {
     }
     /// `rdma_connect`, `rdma_accept`: what each side offers.
     CmOffer = "cm_offer" {
-        /// The function, as C has it.
         function: &'static str,
-        /// The `rdma_cm_id`.
         id: u64,
         /// The queue pair.
         id_qpn: Option<Qpn>,
         /// See `rdma_conn_param`.
         responder_resources: u8,
-        /// See there.
         initiator_depth: u8,
-        /// See there.
         retry_count: u8,
-        /// See there.
         rnr_retry_count: u8,
         /// Bytes of private data.
         private_data_len: u32,
-        /// The queue pair that the peer is told of; none where the peer is told of none.
+        /// The queue pair that is offered to the peer; none where none is offered.
         offered_qpn: Option<Qpn>,
     }
     /// `rdma_resolve_addr` and `rdma_listen`: where an id connects to, or listens at.
     CmPlace = "cm_place" {
-        /// The function, as C has it.
         function: &'static str,
-        /// The `rdma_cm_id`.
         id: u64,
         /// The port space.
         space: &'static str,
@@ -632,11 +587,9 @@ calls! {
     CmEvent = "cm_event" {
         /// Its name, as `rdma_event_str` has it.
         event: &'static str,
-        /// The `rdma_cm_id`.
         id: u64,
         /// The listening id, for a request.
         listen_id: Option<u64>,
-        /// The status.
         status: i32,
         /// The queue pair of the id.
         id_qpn: Option<Qpn>,
@@ -645,26 +598,21 @@ calls! {
     CmAck = "cm_ack" {
         /// Its name.
         event: &'static str,
-        /// The `rdma_cm_id`.
         id: u64,
     }
     /// `rdma_connect` or `rdma_accept` was given private data, and a length of 0 for it.
     CmEmptyData = "cm_empty_data" {
-        /// The function, as C has it.
         function: &'static str,
-        /// The `rdma_cm_id`.
         id: u64,
     }
     /// The connection manager is about to change the queue pair of an id; the change itself is told next.
     CmMovesQp = "cm_moves_qp" {
-        /// The `rdma_cm_id`.
         id: u64,
         /// The state it is moved to.
         state: &'static str,
     }
     /// An id reports to this event channel from now on.
     CmChannel = "cm_channel" {
-        /// The `rdma_cm_id`.
         id: u64,
         /// The event channel.
         channel: u64,
@@ -675,7 +623,6 @@ calls! {
     CmPeer = "cm_peer" {
         /// The name of the event, as `rdma_event_str` has it.
         event: &'static str,
-        /// The `rdma_cm_id`.
         id: u64,
         /// How many READs and atomics of the peer's we are asked to answer at a time.
         responder_resources: Option<u8>,
@@ -694,7 +641,6 @@ calls! {
     Exit = "exit" {}
     /// A call was refused.
     Refused = "refused" {
-        /// The function, as C has it.
         function: &'static str,
         /// The errno it answered.
         errno: i32,

@@ -44,6 +44,8 @@ mod error;
 mod event;
 mod failure;
 #[cfg(feature = "json")]
+mod json_fields;
+#[cfg(feature = "json")]
 mod json_lines;
 #[cfg(feature = "json")]
 mod json_reader;

@@ -197,7 +197,7 @@ impl Completion {
     /// How the receive failed; or [`Error::NotPosted`] if this was no receive.
     pub fn into_received(self) -> Result<Received, Failed<Option<Buffer>>> {
         self.into_message(|buffer, work| match buffer {
-            Buffer::Mut(buffer) => Ok(Received { buffer, work }),
+            Buffer::Mut(buffer) => Ok(ReceivedInto { buffer, work }),
             other => Err(Some(other)),
         })
     }
@@ -236,81 +236,11 @@ impl fmt::Debug for Completion {
 /// How much of a datagram's buffer the network header takes.
 pub const GRH_LENGTH: usize = 40;
 
-/// What a message says of itself, whatever its buffer is.
-macro_rules! told_of_message {
-    () => {
-        /// How many bytes came: of the message, or of the WRITE that brought the immediate. Of a datagram the network
-        /// header, which is in the first [`GRH_LENGTH`](crate::GRH_LENGTH) bytes of the buffer, is not counted.
-        pub fn bytes(&self) -> usize {
-            (self.work.bytes as usize).saturating_sub(self.work.header())
-        }
-
-        /// The number that came with it.
-        pub fn immediate(&self) -> Option<u32> {
-            self.work.immediate()
-        }
-
-        /// The key that the sender invalidated: one of a window of this queue pair's.
-        #[doc(alias = "IBV_WC_WITH_INV")]
-        pub fn invalidated(&self) -> Option<Key> {
-            self.work.invalidated()
-        }
-
-        /// When it was told, by the device's [clock](crate::Context::clock), if its completion queue has
-        /// [timestamps](crate::CompletionQueueBuilder::timestamps).
-        #[doc(alias = "ibv_wc_read_completion_ts")]
-        pub fn timestamp(&self) -> Option<Duration> {
-            self.work.timestamp()
-        }
-
-        /// The local queue pair it came to; of interest with a shared receive queue.
-        pub fn qpn(&self) -> Qpn {
-            self.work.qpn
-        }
-
-        /// Of a datagram: the sender's queue pair.
-        pub fn source_qpn(&self) -> Option<Qpn> {
-            self.work.src_qpn
-        }
-    };
-}
-
-/// What is in its buffer, where that can be looked at.
-macro_rules! message_in_bytes {
-    () => {
-        /// The message. Of a datagram, what comes after the network header. A WRITE with immediate has none: its bytes
-        /// went elsewhere.
-        pub fn payload(&self) -> &[u8] {
-            self.buffer.as_ref().get(self.work.place()).unwrap_or_default()
-        }
-
-        /// Of a datagram: the sender's address.
-        pub fn source_gid(&self) -> Option<Gid> {
-            gid_of(self.buffer.as_ref(), self.work.grh)
-        }
-    };
-}
-
 /// A message, in the buffer that was posted for it.
-#[derive(Debug)]
-pub struct Received {
-    buffer: RegisteredMut,
-    work: Work,
-}
+pub type Received = ReceivedInto<RegisteredMut>;
 
+#[cfg(feature = "bytes")]
 impl Received {
-    pub(crate) fn new(buffer: RegisteredMut, work: &transport::Completion) -> Received {
-        Received { buffer, work: Work::of(work, || None) }
-    }
-
-    message_in_bytes!();
-    told_of_message!();
-
-    /// The buffer, for the next receive.
-    pub fn into_buffer(self) -> RegisteredMut {
-        self.buffer
-    }
-
     /// The message as [`Bytes`](bytes::Bytes), without a copy: the buffer is free again when the last of its handles is dropped. Of
     /// an arena's buffer, it then goes back.
     ///
@@ -329,7 +259,6 @@ impl Received {
     /// assert_eq!(arena.available(), 4096);
     /// # Ok::<(), ubiverbs::Error>(())
     /// ```
-    #[cfg(feature = "bytes")]
     pub fn into_bytes(self) -> bytes::Bytes {
         bytes::Bytes::from(self.buffer).slice(self.work.place())
     }
@@ -364,7 +293,39 @@ impl<B> ReceivedInto<B> {
         ReceivedInto { buffer, work: Work::of(work, || None) }
     }
 
-    told_of_message!();
+    /// How many bytes came: of the message, or of the WRITE that brought the immediate. Of a datagram the network
+    /// header, which is in the first [`GRH_LENGTH`](crate::GRH_LENGTH) bytes of the buffer, is not counted.
+    pub fn bytes(&self) -> usize {
+        (self.work.bytes as usize).saturating_sub(self.work.header())
+    }
+
+    /// The number that came with it.
+    pub fn immediate(&self) -> Option<u32> {
+        self.work.immediate()
+    }
+
+    /// The key that the sender invalidated: one of a window of this queue pair's.
+    #[doc(alias = "IBV_WC_WITH_INV")]
+    pub fn invalidated(&self) -> Option<Key> {
+        self.work.invalidated()
+    }
+
+    /// When it was told, by the device's [clock](crate::Context::clock), if its completion queue has
+    /// [timestamps](crate::CompletionQueueBuilder::timestamps).
+    #[doc(alias = "ibv_wc_read_completion_ts")]
+    pub fn timestamp(&self) -> Option<Duration> {
+        self.work.timestamp()
+    }
+
+    /// The local queue pair it came to; of interest with a shared receive queue.
+    pub fn qpn(&self) -> Qpn {
+        self.work.qpn
+    }
+
+    /// Of a datagram: the sender's queue pair.
+    pub fn source_qpn(&self) -> Option<Qpn> {
+        self.work.src_qpn
+    }
 
     /// The buffer; of several, those behind the end of the message are as they were.
     pub fn buffer(&self) -> &B {
@@ -378,7 +339,16 @@ impl<B> ReceivedInto<B> {
 }
 
 impl<B: AsRef<[u8]>> ReceivedInto<B> {
-    message_in_bytes!();
+    /// The message. Of a datagram, what comes after the network header. A WRITE with immediate has none: its bytes
+    /// went elsewhere.
+    pub fn payload(&self) -> &[u8] {
+        self.buffer.as_ref().get(self.work.place()).unwrap_or_default()
+    }
+
+    /// Of a datagram: the sender's address.
+    pub fn source_gid(&self) -> Option<Gid> {
+        gid_of(self.buffer.as_ref(), self.work.grh)
+    }
 }
 
 impl ReceivedInto<Vec<RegisteredMut>> {

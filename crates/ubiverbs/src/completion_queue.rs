@@ -1,5 +1,5 @@
-//! Completion queues: where finished work is told. A completion that an operation's handle waits for goes there; one
-//! that was left to the queue waits here, with its buffer, to be polled.
+//! Completion queues: where finished work is reported. A completion that an operation's handle waits for goes there;
+//! one that was left to the queue waits here, with its buffer, to be polled.
 
 mod channel;
 

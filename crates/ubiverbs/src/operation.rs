@@ -1,7 +1,7 @@
 //! The handle of posted work.
 
-use crate::buffer::{RegisteredMut, sealed::Lend};
-use crate::completion::{Completion, Received, ReceivedInto, verdict};
+use crate::buffer::sealed::Lend;
+use crate::completion::{Completion, ReceivedInto, verdict};
 use crate::seam::Failed;
 use crate::table::{Finish, Held, How, Table, Ticket};
 use std::fmt;
@@ -58,7 +58,8 @@ pub struct Operation<R: Outcome> {
     outcome: PhantomData<fn() -> R>,
 }
 
-/// What comes of an operation: a buffer, a [`Received`] message, the number an atomic operation found, or nothing.
+/// What comes of an operation: a buffer, a [`Received`](crate::Received) message, the number an atomic operation found,
+/// or nothing.
 #[diagnostic::on_unimplemented(
     message = "no operation ends with `{Self}`",
     label = "not what comes of an operation",
@@ -193,7 +194,6 @@ impl<R: Outcome> fmt::Debug for Operation<R> {
 }
 
 impl<B: Lend> Outcome for B {}
-impl Outcome for Received {}
 impl<B: Lend> Outcome for ReceivedInto<B> {}
 impl Outcome for u64 {}
 impl Outcome for () {}
@@ -214,21 +214,9 @@ impl<B: Lend> sealed::Outcome for B {
     }
 }
 
-impl sealed::Outcome for Received {
-    type Buffer = RegisteredMut;
-    const NAME: &'static str = "a message";
-
-    fn succeeded(completion: &transport::Completion, held: Held, _: u64) -> Option<Received> {
-        Some(Received::new(buffer(held)?, completion))
-    }
-
-    fn failed(held: Held) -> Option<RegisteredMut> {
-        buffer(held)
-    }
-}
-
 impl<B: Lend> sealed::Outcome for ReceivedInto<B> {
     type Buffer = B;
+    const NAME: &'static str = "a message";
 
     fn succeeded(completion: &transport::Completion, held: Held, _: u64) -> Option<ReceivedInto<B>> {
         Some(ReceivedInto::new(B::from_buffer(held.into_buffer()?)?, completion))

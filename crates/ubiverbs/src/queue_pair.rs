@@ -311,7 +311,7 @@ impl<T: Connected> QueuePair<T> {
     /// for (number, at) in (0..7).zip((0..).step_by(8)) {
     ///     here.write_quietly(&[1; 8], counters.remote_slice().slice(at..at + 8)?, number)?;
     /// }
-    /// // The last one is told of, and so are the others: reliable connections keep the order.
+    /// // The last one is reported, and with it the others: reliable connections keep the order.
     /// here.write_inline(&[1; 8], counters.remote_slice().slice(56..64)?)?.wait()?;
     /// let mut bytes = [0; 64];
     /// counters.read_at(0, &mut bytes)?;

@@ -98,7 +98,7 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// Work that holds nothing and of which only a failure is told, to the completion queue under this number.
+    /// Work that holds nothing and of which only a failure is reported, to the completion queue under this number.
     pub fn quiet(number: u32) -> Ticket {
         Ticket { slot: NO_SLOT, generation: number }
     }

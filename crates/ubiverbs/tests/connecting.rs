@@ -23,7 +23,7 @@ use ubiverbs::{
 /// Longer than anything takes that works.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Tests run at the same time, and a port that one has let go of may be another's next: whoever says that nobody
+/// Tests run at the same time, and a port that one has let go of may be another's next: a test that says that nobody
 /// listens holds this meanwhile.
 static PORTS: Mutex<()> = Mutex::new(());
 
@@ -214,7 +214,7 @@ fn a_listener_rejects_with_words_and_by_letting_go() -> Result<(), Error> {
     assert!(matches!(refusal(listener.next().wait()?.reject(&[0; 149])), ConnectError::PrivateData { room: 148, .. }));
     assert!(matches!(refusal(client.wait()), ConnectError::Rejected { .. }));
 
-    // A listener that goes refuses whoever waits for it.
+    // A listener that goes refuses the connections that wait for it.
     let client = ask()?;
     let _held = ports();
     drop(listener);

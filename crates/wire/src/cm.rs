@@ -2,8 +2,6 @@
 //! every field of its table; reserved bits are dropped on the way in and zero on the way out. When to send which is not
 //! known here.
 
-use core::fmt;
-
 use crate::mad::{MAD_LEN, MadHeader};
 use crate::numbers::number;
 use crate::{EncodeError, Header, ParseError};
@@ -12,6 +10,7 @@ mod alternate_path;
 mod code;
 mod data;
 mod disconnect;
+mod fields;
 mod ip_cm;
 mod mra;
 mod path;
@@ -21,6 +20,7 @@ mod req;
 mod rtu;
 mod sidr;
 
+pub use crate::message_kind::MessageKind;
 pub use alternate_path::{ApStatus, Apr, Lap};
 pub use data::Data;
 pub use disconnect::{Drep, Dreq};
@@ -100,47 +100,14 @@ impl CmDatagram {
     }
 }
 
-/// Makes the enums of the messages and what goes through all of them.
+/// Makes the enum of the messages and what goes through all of them.
 macro_rules! messages {
-    ($($(#[$doc:meta])* $message:ident = $attribute:literal, $name:literal;)*) => {
+    ($($message:ident),*) => {
         /// One message of connection management.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         #[allow(clippy::large_enum_variant)] // every one is a datagram of the same size
         pub enum Message {
-            $($(#[$doc])* $message($message),)*
-        }
-
-        /// Which message it is.
-        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-        #[repr(u16)]
-        pub enum MessageKind {
-            $($(#[$doc])* $message = $attribute,)*
-        }
-
-        impl MessageKind {
-            /// Every one.
-            pub const ALL: &'static [MessageKind] = &[$(MessageKind::$message),*];
-
-            /// The message with this MAD attribute.
-            pub const fn from_attribute_id(attribute: u16) -> Option<MessageKind> {
-                match attribute {
-                    $($attribute => Some(MessageKind::$message),)*
-                    _ => None,
-                }
-            }
-
-            /// Its name in the specification.
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(MessageKind::$message => $name,)*
-                }
-            }
-
-            pub(crate) const fn header_name(self) -> &'static str {
-                match self {
-                    $(MessageKind::$message => concat!("CM ", $name),)*
-                }
-            }
+            $(#[doc = concat!("See [`MessageKind::", stringify!($message), "`].")] $message($message),)*
         }
 
         impl Message {
@@ -174,43 +141,4 @@ macro_rules! messages {
     };
 }
 
-messages! {
-    /// Request for a connection.
-    Req = 0x10, "REQ";
-    /// Message receipt acknowledgement: the answer will take a while.
-    Mra = 0x11, "MRA";
-    /// Rejection.
-    Rej = 0x12, "REJ";
-    /// Reply to a request.
-    Rep = 0x13, "REP";
-    /// Ready to use.
-    Rtu = 0x14, "RTU";
-    /// Request to disconnect.
-    Dreq = 0x15, "DREQ";
-    /// Reply to a disconnection.
-    Drep = 0x16, "DREP";
-    /// Request for the queue pair behind a service id.
-    SidrReq = 0x17, "SIDR_REQ";
-    /// Reply to a service id resolution.
-    SidrRep = 0x18, "SIDR_REP";
-    /// Load alternate path.
-    Lap = 0x19, "LAP";
-    /// Alternate path response.
-    Apr = 0x1a, "APR";
-}
-
-impl MessageKind {
-    /// The MAD attribute that announces it.
-    pub const fn attribute_id(self) -> u16 {
-        self as u16
-    }
-}
-
-impl fmt::Display for MessageKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-#[cfg(test)]
-mod tests;
+messages! { Req, Mra, Rej, Rep, Rtu, Dreq, Drep, SidrReq, SidrRep, Lap, Apr }

@@ -3,7 +3,7 @@
 
 use core::fmt;
 
-use crate::cm::MessageKind;
+use crate::message_kind::MessageKind;
 
 /// A header, or another delimited part of a frame, as the errors name it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -42,6 +42,3 @@ pub(crate) fn put_at<const N: usize>(bytes: &mut [u8], at: usize, value: [u8; N]
         *place = value;
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -259,6 +259,3 @@ fn parse_xrceth(bytes: &[u8]) -> Result<(Srqn, &[u8]), ParseError> {
     let (word, rest) = parse_u32(Header::XrcEth, bytes)?;
     Ok((Srqn::new(word), rest))
 }
-
-#[cfg(test)]
-mod tests;

@@ -40,6 +40,7 @@ mod headers;
 mod icrc;
 pub mod ip;
 pub mod mad;
+mod message_kind;
 mod numbers;
 mod opcode;
 mod packet;

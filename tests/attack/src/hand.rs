@@ -191,7 +191,7 @@ fn lie(kind: &str) -> Outcome<Option<OwnedFd>> {
     }
 }
 
-/// Answers whoever asks with lies.
+/// Answers every question with lies.
 fn lies(listening: Vec<Socket>, kind: &str, asked: &AtomicU64) -> Outcome {
     let mut accepted = Vec::new();
     loop {

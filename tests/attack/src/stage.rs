@@ -13,7 +13,7 @@ const LIMIT: Duration = Duration::from_secs(90);
 
 /// Where the two victims of a pair are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum VictimPlacement {
     /// One user's processes on one host: shared memory.
     Shared,
     /// Two users' processes on one host: UDP inside the host.
@@ -23,7 +23,7 @@ pub enum Place {
 }
 
 /// All of them.
-pub const PLACES: [Place; 3] = [Place::Shared, Place::Users, Place::Hosts];
+pub const PLACES: [VictimPlacement; 3] = [VictimPlacement::Shared, VictimPlacement::Users, VictimPlacement::Hosts];
 
 /// A server on the victims' host and its client, at work.
 pub struct Pair {
@@ -32,7 +32,7 @@ pub struct Pair {
     /// The client.
     pub client: Actor,
     /// Where they are.
-    pub place: Place,
+    pub place: VictimPlacement,
     memory: RemoteSlice,
     datagrams: u32,
 }
@@ -84,27 +84,27 @@ fn parse(line: &str) -> Outcome<([Numbers; 3], Vec<&str>)> {
 
 impl Pair {
     /// Starts a pair and waits until it works.
-    pub fn start(network: &Network, place: Place) -> Outcome<Pair> {
+    pub fn start(network: &Network, place: VictimPlacement) -> Outcome<Pair> {
         Pair::start_with(network, place, &[])
     }
 
     /// The same with variables in the client's environment.
-    pub fn start_with(network: &Network, place: Place, variables: &[(&str, &str)]) -> Outcome<Pair> {
+    pub fn start_with(network: &Network, place: VictimPlacement, variables: &[(&str, &str)]) -> Outcome<Pair> {
         Pair::start_after(network, place, variables, |_| Ok(()))
     }
 
     /// The same; `between` is done when the server is there, with the number of its slot, and before its client comes.
     pub fn start_after(
         network: &Network,
-        place: Place,
+        place: VictimPlacement,
         variables: &[(&str, &str)],
         between: impl FnOnce(u32) -> Outcome,
     ) -> Outcome<Pair> {
         let Network { home, away, .. } = network;
         let (host, user) = match place {
-            Place::Shared => (home, User::Victim),
-            Place::Users => (home, User::Neighbour),
-            Place::Hosts => (away, User::Victim),
+            VictimPlacement::Shared => (home, User::Victim),
+            VictimPlacement::Users => (home, User::Neighbour),
+            VictimPlacement::Hosts => (away, User::Victim),
         };
         let mut server = home.start(User::Victim, "server", &[home.address.to_string()])?;
         let here = server.hear("here")?;
@@ -112,7 +112,7 @@ impl Pair {
         let [_, _, datagrams, memory, _] = words[..] else { return Err("five words".into()) };
         let (memory, datagrams) = (memory.parse()?, datagrams.parse::<ubiverbs::Endpoint>()?.qpn().value());
         between(datagrams >> 12)?;
-        let lossless = if place == Place::Shared { "lossless" } else { "lossy" };
+        let lossless = if place == VictimPlacement::Shared { "lossless" } else { "lossy" };
         let mut client = host.start_with(user, "client", &[host.address.to_string(), lossless.into()], variables)?;
         let peers = client.hear("here")?;
         server.say("peers", peers);

@@ -3,7 +3,7 @@
 
 #include <signal.h>
 
-/* Longer than a queue pair may stand still before somebody is told. */
+/* Longer than a queue pair may stand still before the checker reports it. */
 #define A_WHILE_MILLIS 3500
 
 /* Longer than an answer of a connection manager takes. */

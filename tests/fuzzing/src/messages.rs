@@ -158,6 +158,8 @@ fn serve(desk: &mut Desk) {
         }
         let _ = passing::send(&offer.socket, &greeting::of(greeting::RING_REFUSAL), &[]);
     }
+    // The NIC's thread for reports would answer them.
+    drop(desk.slots.registry().take_inquiries());
     for will in desk.slots.registry().take_connection_records() {
         if let Ok(memory) = connection_records::open(&will) {
             assert!(connection_records::read(memory).0.is_empty(), "nobody wrote any");

@@ -8,7 +8,7 @@ use crate::{Test, expect};
 
 /// Where the programs are, and how the server is called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
+enum ProgramPlacement {
     Loopback,
     Loopback6,
     /// The same, with a device that is not the loopback's.
@@ -19,39 +19,39 @@ enum Place {
     Between6,
 }
 
-impl Place {
+impl ProgramPlacement {
     fn name(self) -> &'static str {
         match self {
-            Place::Loopback => "loopback",
-            Place::Loopback6 => "IPv6 loopback",
-            Place::OtherDevice => "loopback of another device",
-            Place::OtherDevice6 => "IPv6 loopback of another device",
-            Place::HostAddress => "address of the host",
-            Place::Between => "two hosts",
-            Place::Between6 => "two hosts, IPv6",
+            ProgramPlacement::Loopback => "loopback",
+            ProgramPlacement::Loopback6 => "IPv6 loopback",
+            ProgramPlacement::OtherDevice => "loopback of another device",
+            ProgramPlacement::OtherDevice6 => "IPv6 loopback of another device",
+            ProgramPlacement::HostAddress => "address of the host",
+            ProgramPlacement::Between => "two hosts",
+            ProgramPlacement::Between6 => "two hosts, IPv6",
         }
     }
 
     fn needs_root(self) -> bool {
-        !matches!(self, Place::Loopback | Place::Loopback6)
+        !matches!(self, ProgramPlacement::Loopback | ProgramPlacement::Loopback6)
     }
 
     fn hosts(self, stage: &Stage) -> Result<([&Host; 2], &'static str), String> {
         let joined = || stage.joined.as_ref().ok_or("there is one host only");
         Ok(match self {
-            Place::Loopback => ([&stage.alone; 2], "127.0.0.1"),
-            Place::Loopback6 => ([&stage.alone; 2], "::1"),
-            Place::OtherDevice => ([&joined()?[0]; 2], "127.0.0.1"),
-            Place::OtherDevice6 => ([&joined()?[0]; 2], "::1"),
-            Place::HostAddress => {
+            ProgramPlacement::Loopback => ([&stage.alone; 2], "127.0.0.1"),
+            ProgramPlacement::Loopback6 => ([&stage.alone; 2], "::1"),
+            ProgramPlacement::OtherDevice => ([&joined()?[0]; 2], "127.0.0.1"),
+            ProgramPlacement::OtherDevice6 => ([&joined()?[0]; 2], "::1"),
+            ProgramPlacement::HostAddress => {
                 let [left, _] = joined()?;
                 ([left; 2], left.address)
             }
-            Place::Between => {
+            ProgramPlacement::Between => {
                 let [left, right] = joined()?;
                 ([left, right], left.address)
             }
-            Place::Between6 => {
+            ProgramPlacement::Between6 => {
                 let [left, right] = joined()?;
                 ([left, right], "fd77::1")
             }
@@ -197,18 +197,18 @@ fn row(program: &str) -> &'static Row {
 pub fn tests() -> Vec<Test> {
     let mut tests = Vec::new();
     for line in [RPING, UCMATOSE, UDADDY, SERVER, CMTIME, RSTREAM] {
-        for place in [Place::Loopback, Place::HostAddress, Place::Between] {
+        for place in [ProgramPlacement::Loopback, ProgramPlacement::HostAddress, ProgramPlacement::Between] {
             tests.push(test(line, place, None, None));
         }
-        tests.push(test(line, Place::Loopback, Some(NOBODY), None));
-        tests.push(test(line, Place::Between, None, Some("drop=5%")));
-        tests.push(test_with(line, Place::Loopback, None, ", UDP", Link::Udp.options()));
+        tests.push(test(line, ProgramPlacement::Loopback, Some(NOBODY), None));
+        tests.push(test(line, ProgramPlacement::Between, None, Some("drop=5%")));
+        tests.push(test_with(line, ProgramPlacement::Loopback, None, ", UDP", Link::Udp.options()));
     }
     for line in [RPING, UCMATOSE, SERVER] {
         let options = ["--faults", "drop=5%,seed=3"].map(String::from).into_iter().chain(Link::Udp.options());
-        tests.push(test_with(line, Place::Loopback, None, ", UDP, drop=5%,seed=3", options.collect()));
+        tests.push(test_with(line, ProgramPlacement::Loopback, None, ", UDP, drop=5%,seed=3", options.collect()));
     }
-    for place in [Place::Loopback6, Place::Between6] {
+    for place in [ProgramPlacement::Loopback6, ProgramPlacement::Between6] {
         tests.push(test(RPING, place, None, None));
         tests.push(test(SERVER, place, None, None));
         tests.push(test(RSTREAM, place, None, None));
@@ -216,32 +216,38 @@ pub fn tests() -> Vec<Test> {
     // As with kernels, the loopback is reached through the device that there is.
     let device = || ["--device", "ubi_veth0"].map(String::from).to_vec();
     for line in [RPING, UCMATOSE, UDADDY, SERVER] {
-        tests.push(test_with(line, Place::OtherDevice, None, "", device()));
-        tests.push(test_with(line, Place::OtherDevice, None, ", UDP", [device(), Link::Udp.options()].concat()));
+        tests.push(test_with(line, ProgramPlacement::OtherDevice, None, "", device()));
+        tests.push(test_with(
+            line,
+            ProgramPlacement::OtherDevice,
+            None,
+            ", UDP",
+            [device(), Link::Udp.options()].concat(),
+        ));
     }
-    tests.push(test_with(RPING, Place::OtherDevice6, None, "", device()));
-    tests.extend(ONCE.map(|line| test(line, Place::Loopback, None, None)));
+    tests.push(test_with(RPING, ProgramPlacement::OtherDevice6, None, "", device()));
+    tests.extend(ONCE.map(|line| test(line, ProgramPlacement::Loopback, None, None)));
     for line in PERFTEST {
-        tests.push(perftest(line, Place::Loopback));
-        tests.push(perftest(line, Place::Between));
+        tests.push(perftest(line, ProgramPlacement::Loopback));
+        tests.push(perftest(line, ProgramPlacement::Between));
     }
     tests.push(Test::new("rping: nobody listens", nobody_listens).of(&RPING_ROW));
     tests.push(Test::new("cm: tshark reads every message of a connection", messages).of(&RPING_ROW));
     tests
 }
 
-fn for_place(test: Test, place: Place, user: Option<u32>) -> Test {
+fn for_place(test: Test, place: ProgramPlacement, user: Option<u32>) -> Test {
     if place.needs_root() || user.is_some() { test.for_root() } else { test }
 }
 
-fn test(line: Line, place: Place, user: Option<u32>, faults: Option<&'static str>) -> Test {
+fn test(line: Line, place: ProgramPlacement, user: Option<u32>, faults: Option<&'static str>) -> Test {
     let lossy = faults.map(|plan| format!(", {plan}")).unwrap_or_default();
     let options = faults.map(|plan| vec!["--faults".to_owned(), plan.to_owned()]).unwrap_or_default();
     test_with(line, place, user, &lossy, options)
 }
 
 /// With options of `ubiverbs run`, and what the test's name says of them.
-fn test_with(line: Line, place: Place, user: Option<u32>, what: &str, options: Vec<String>) -> Test {
+fn test_with(line: Line, place: ProgramPlacement, user: Option<u32>, what: &str, options: Vec<String>) -> Test {
     let program = line.client.replace(" -a ADDRESS", "").replace(" -s ADDRESS", "").replace(" -p PORT", "");
     let many = if line.clients > 1 { format!(", {} at once", line.clients) } else { String::new() };
     let who = if user.is_some() { ", as nobody" } else { "" };
@@ -266,7 +272,7 @@ fn test_with(line: Line, place: Place, user: Option<u32>, what: &str, options: V
     for_place(Test::new(name, play), place, user).of(row(line.client))
 }
 
-fn perftest(line: &'static str, place: Place) -> Test {
+fn perftest(line: &'static str, place: ProgramPlacement) -> Test {
     let play = move |stage: &Stage| {
         let (hosts, address) = place.hosts(stage)?;
         let port = stage.next_port();

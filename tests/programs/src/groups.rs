@@ -7,7 +7,7 @@ use crate::{Test, expect};
 
 /// Where the receiver and the sender are, and the address each is bound to.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum GroupPlacement {
     Loopback,
     OneHost,
     Between,
@@ -15,14 +15,14 @@ enum Place {
 }
 
 /// Arguments of both, and of the sender.
-const LINES: [(Place, &str, &str); 7] = [
-    (Place::Loopback, "-m 239.77.0.1", ""),
-    (Place::OneHost, "-m 239.77.0.2 -c 3", ""),
-    (Place::Between, "-m 239.77.0.3", ""),
-    (Place::Between, "-m 239.77.0.4 -C 50 -S 1000", ""),
-    (Place::Between, "-m 239.77.0.5", "-o"),
-    (Place::Between, "-m 239.77.0.6 -p 0x2", ""),
-    (Place::Between6, "-M ff0e::77", ""),
+const LINES: [(GroupPlacement, &str, &str); 7] = [
+    (GroupPlacement::Loopback, "-m 239.77.0.1", ""),
+    (GroupPlacement::OneHost, "-m 239.77.0.2 -c 3", ""),
+    (GroupPlacement::Between, "-m 239.77.0.3", ""),
+    (GroupPlacement::Between, "-m 239.77.0.4 -C 50 -S 1000", ""),
+    (GroupPlacement::Between, "-m 239.77.0.5", "-o"),
+    (GroupPlacement::Between, "-m 239.77.0.6 -p 0x2", ""),
+    (GroupPlacement::Between6, "-M ff0e::77", ""),
 ];
 
 const ROW: Row = Row {
@@ -34,30 +34,30 @@ const ROW: Row = Row {
 
 pub fn tests() -> Vec<Test> {
     let mut tests: Vec<Test> = LINES.map(|(place, both, sender)| test(place, both, sender, None)).into();
-    tests.push(test(Place::Loopback, "-m 239.77.0.7", "", Some(NOBODY)));
+    tests.push(test(GroupPlacement::Loopback, "-m 239.77.0.7", "", Some(NOBODY)));
     all_of(&ROW, tests)
 }
 
-fn hosts(place: Place, stage: &Stage) -> Result<[(&Host, &'static str); 2], String> {
+fn hosts(place: GroupPlacement, stage: &Stage) -> Result<[(&Host, &'static str); 2], String> {
     let joined = || stage.joined.as_ref().ok_or("there is one host only");
     Ok(match place {
-        Place::Loopback => [(&stage.alone, "127.0.0.1"); 2],
-        Place::OneHost => {
+        GroupPlacement::Loopback => [(&stage.alone, "127.0.0.1"); 2],
+        GroupPlacement::OneHost => {
             let [left, _] = joined()?;
             [(left, left.address); 2]
         }
-        Place::Between => {
+        GroupPlacement::Between => {
             let [left, right] = joined()?;
             [(left, left.address), (right, right.address)]
         }
-        Place::Between6 => {
+        GroupPlacement::Between6 => {
             let [left, right] = joined()?;
             [(left, "fd77::1"), (right, "fd77::2")]
         }
     })
 }
 
-fn test(place: Place, both: &'static str, sender: &'static str, user: Option<u32>) -> Test {
+fn test(place: GroupPlacement, both: &'static str, sender: &'static str, user: Option<u32>) -> Test {
     let who = if user.is_some() { ", as nobody" } else { "" };
     let name = format!("mckey {both} {sender}, {place:?}{who}");
     let play = move |stage: &Stage| {
@@ -82,7 +82,7 @@ fn test(place: Place, both: &'static str, sender: &'static str, user: Option<u32
     };
     let test = Test::new(name, play);
     match place {
-        Place::Loopback if user.is_none() => test,
+        GroupPlacement::Loopback if user.is_none() => test,
         _ => test.for_root(),
     }
 }

@@ -126,7 +126,7 @@ impl Drop for Host {
     }
 }
 
-/// Whether somebody on the process's host listens on that port: by TCP, or with our connection manager.
+/// Whether a program on the process's host listens on that port: by TCP, or with our connection manager.
 pub fn listens(process: u32, port: u16) -> io::Result<bool> {
     let mut listens = false;
     for table in ["tcp", "tcp6"] {

@@ -22,7 +22,7 @@ pub fn tests() -> Vec<Test> {
         Test::new(name, move |stage| carries(stage, link))
     };
     let mut tests: Vec<Test> = Link::BOTH.map(carries).into();
-    // Not `ib_write_lat`: it looks at memory, and somebody has to be woken who writes there.
+    // Not `ib_write_lat`: it looks at memory, and a sleeping writer would have to be woken.
     let name = "links: ib_send_lat makes no system call per message, strace, shared memory";
     tests.push(Test::new(name, no_system_calls).for_tracers().alone());
     all_of(&ROW, tests)

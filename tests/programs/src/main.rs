@@ -39,6 +39,7 @@ mod reach;
 mod runner;
 mod running;
 mod scoreboard;
+mod several_nics;
 mod sockets;
 mod stage;
 mod steady;
@@ -183,7 +184,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     }
-    // What is written down about programs is found out one by one, unless somebody wants it otherwise.
+    // What is written down about programs is found out one by one, unless the user wants it otherwise.
     let one_by_one = Settings { jobs: wanted_jobs.unwrap_or(1), writes_scoreboard: false, checks: false };
     let (tests, words, settings) = match words {
         [option, words @ ..] if option == "--check" => {
@@ -210,6 +211,7 @@ fn all_tests() -> Vec<Test> {
         management::tests(),
         management_datagrams::tests(),
         running::tests(),
+        several_nics::tests(),
         vendored::tests(),
         reach::tests(),
         doctor::tests(),

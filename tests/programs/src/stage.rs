@@ -1,7 +1,7 @@
 //! Where programs are run: a copy of what is handed to people, the hosts, and a place for what programs print. Tests
 //! that run at the same time share the copy and nothing else: each has a stage of its own. One program is run to its
-//! end; of two, the first is the server and waits until the others come. Whoever takes too long is ended, and what it
-//! printed last is told.
+//! end; of two, the first is the server and waits until the others come. A program that takes too long is ended, and
+//! what it printed last is told.
 
 use crate::findings::Collection;
 use crate::host::{self, Host};
@@ -39,7 +39,7 @@ const BUSY: [(&str, usize, &str); 4] = [
     ("transport retry counter exceeded", 3, "a peer did not get a processor for as long as the program waits"),
 ];
 
-/// What we say if nobody failed, and somebody still waits.
+/// What we say if no program failed, and one still waits.
 pub const LOST: &str = "all others ended well";
 
 /// What lines have in them whose messages may be lost.

@@ -221,7 +221,7 @@ fn own_receives(program: &mut Program, late: bool, rng: &mut Rng) {
             let flawed = item.flaw == Some(Flaw::BadReceive);
             never |= item.flaw == Some(Flaw::NeverReady);
             if !never {
-                // One piece, so that whoever uses the receive uses the flaw.
+                // One piece, so that a message that uses the receive uses the flaw.
                 let pieces = flow::cut(space, if flawed { 1 } else { pieces }, rng);
                 receives.push(Receive { at: 0, pieces, flawed });
             }

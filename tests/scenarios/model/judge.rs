@@ -151,7 +151,8 @@ impl Run<'_> {
         let rough = self.watch.borrow().is_rough();
         match (fault.kind, expect.flaw) {
             (FaultKind::Work(_), Some(flaw)) => {
-                // Whoever failed at the other end no longer answers, and what it last said may have been lost.
+                // A queue pair that failed at the other end no longer answers, and what it last said may have been
+                // lost.
                 let unheard = rough && !flaw.is_local() && status == Status::RetryExceeded;
                 ensure!(unheard || flaw.statuses().contains(&status), "expected {:?}", flaw.statuses());
             }

@@ -141,8 +141,8 @@ impl Run<'_> {
         let ground = &self.stage.ends[end];
         let Piece { place, offset, length } = piece;
         let (area, exact, foreign) = match place {
-            Place::Source => (&ground.source, &ground.wrong.source_exact, &ground.wrong.source_foreign),
-            Place::Landing => (&ground.landing, &ground.wrong.landing_exact, &ground.wrong.landing_foreign),
+            MemorySide::Source => (&ground.source, &ground.wrong.source_exact, &ground.wrong.source_foreign),
+            MemorySide::Landing => (&ground.landing, &ground.wrong.landing_exact, &ground.wrong.landing_foreign),
         };
         match flaw {
             Some(Flaw::LocalKeyUnknown) => Sge { key: NO_KEY, ..area.sge(offset, length) },
@@ -162,8 +162,8 @@ impl Run<'_> {
     fn ranges(&self, end: usize, pieces: &[Piece]) -> Vec<Range<usize>> {
         let ground = &self.stage.ends[end];
         let range = |piece: &Piece| match piece.place {
-            Place::Source => ground.source.range(piece.offset, piece.length),
-            Place::Landing => ground.landing.range(piece.offset, piece.length),
+            MemorySide::Source => ground.source.range(piece.offset, piece.length),
+            MemorySide::Landing => ground.landing.range(piece.offset, piece.length),
         };
         pieces.iter().map(range).collect()
     }

@@ -225,7 +225,7 @@ pub enum Action {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum MemorySide {
     Source,
     Landing,
 }
@@ -233,7 +233,7 @@ pub enum Place {
 /// Part of an end's own memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece {
-    pub place: Place,
+    pub place: MemorySide,
     pub offset: u32,
     pub length: u32,
 }

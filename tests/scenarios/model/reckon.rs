@@ -54,7 +54,7 @@ impl Run<'_> {
             let Some(window) = self.stage.sim.window(host, gid) else { continue };
             let (left, waiters) = (window.in_flight(), window.has_waiters());
             ensure!(left == 0, "all is over, but host {} has {left} in flight towards {gid}", host.index());
-            ensure!(!waiters, "all is over, but somebody waits to send from host {} towards {gid}", host.index());
+            ensure!(!waiters, "all is over, but a queue pair waits to send from host {} towards {gid}", host.index());
         }
         Ok(())
     }

@@ -206,7 +206,7 @@ impl<'p> Run<'p> {
         }
     }
 
-    /// Lets time pass until something completes or somebody has something to do.
+    /// Lets time pass until something completes or a host has something to do.
     fn pass_time(&mut self) -> Verdict {
         let now = self.now();
         let wakes = self.actors.iter().map(|actor| actor.wake).filter(|wake| *wake > now);

@@ -140,7 +140,7 @@ static void *watch(void *unused)
 	return NULL;
 }
 
-/* Somebody has to acknowledge what happens to queue pairs, or they cannot be destroyed. */
+/* A thread has to acknowledge what happens to queue pairs, or they cannot be destroyed. */
 static void *hear(void *unused)
 {
 	struct ibv_async_event event;

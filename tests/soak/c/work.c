@@ -94,7 +94,7 @@ static void *help(void *argument)
 	bool some;
 
 	for (;;) {
-		/* Read first: whoever finds that all was stopped posts once more, and that must be flushed as well. */
+		/* Read first: a thread that finds that all was stopped posts once more, and that must be flushed as well. */
 		bool last = helper->lane->stopped || helper->lane->over;
 
 		some = false;
@@ -223,7 +223,7 @@ void work_run(struct lane *lane)
 		}
 	poll_until_done(lane, mode ? 0 : PART_FIRST | PART_SECOND | PART_RECEIVES);
 	if (lane->round.aborted && lane->round.abort_by_reset[options.side])
-		/* Nothing can be posted after a reset, so whoever posts is waited for. */
+		/* Nothing can be posted after a reset, so threads that post are waited for. */
 		lane->stopped = true;
 	else if (lane->round.aborted || lane->gone)
 		stop(lane);

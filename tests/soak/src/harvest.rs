@@ -97,10 +97,10 @@ impl Gives for Vec<RegisteredMut> {
 
 type Answer = Pin<Box<dyn Future<Output = std::result::Result<Got, Error>> + Send>>;
 
-/// Work that somebody has to await; none if the completion queue will tell of it.
+/// Work that a task has to await; none if the completion queue will tell of it.
 pub type Slip = Option<(u64, Answer)>;
 
-/// Leaves an operation to the completion queue, or to whoever awaits it.
+/// Leaves an operation to the completion queue, or to the task that awaits it.
 pub fn slip<R: Gives, B: Send + 'static>(style: Style, id: u64, operation: Operation<R>) -> Slip
 where
     Operation<R>: Future<Output = std::result::Result<R, Failed<B>>> + Send + 'static,

@@ -1,4 +1,4 @@
-//! What went wrong, who says so, and somebody who looks whether anything moves at all.
+//! What went wrong, who says so, and a thread that looks whether anything moves at all.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

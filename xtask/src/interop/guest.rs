@@ -34,7 +34,7 @@ pub struct Guest {
 
 /// What a command said and how it ended.
 #[derive(Debug)]
-pub struct Answer {
+pub struct CommandResult {
     pub status: i32,
     pub said: String,
 }
@@ -81,7 +81,7 @@ impl Guest {
     }
 
     /// Runs a line of shell that ends within so many seconds.
-    pub fn run(&mut self, line: &str, limit: Duration) -> Result<Answer, String> {
+    pub fn run(&mut self, line: &str, limit: Duration) -> Result<CommandResult, String> {
         let stream = self.orders.get_mut();
         let sent = stream
             .set_read_timeout(Some(limit + SLACK))
@@ -94,7 +94,7 @@ impl Guest {
                 said.push_str(text);
                 said.push('\n');
             } else if let Some(status) = line.strip_prefix('=').and_then(|status| status.parse().ok()) {
-                return Ok(Answer { status, said });
+                return Ok(CommandResult { status, said });
             } else {
                 return Err(self.broken(&line));
             }

@@ -471,7 +471,8 @@ fn wait(child: &mut Child) -> Result<i32, String> {
     Ok(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)))
 }
 
-/// Waits until somebody listens on the port, over TCP or with the connection manager. If nobody ever does, the client will say so.
+/// Waits until a server listens on the port, over TCP or with the connection manager. If none ever does, the client
+/// will say so.
 fn listening(port: u16, connects: bool, server: &mut Child) {
     let end = Instant::now() + Duration::from_secs(20);
     let pattern = format!(":{port:04X} ");
@@ -481,7 +482,7 @@ fn listening(port: u16, connects: bool, server: &mut Child) {
     };
     let found = || {
         if connects {
-            // The name is bound a moment before somebody listens behind it.
+            // The name is bound a moment before the server listens behind it.
             let names = fs::read_to_string("/proc/net/unix").unwrap_or_default();
             let found = names.lines().any(|line| line.contains("ubiverbs/cm/") && line.ends_with(&format!("/{port}")));
             std::thread::sleep(Duration::from_millis(200));

@@ -37,7 +37,7 @@ pub enum Program {
 
 /// Where the two sides are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum SidesPlacement {
     /// Both on this host.
     Loopback,
     /// In two network namespaces with a cable between them, which carries packets of so many bytes.
@@ -68,7 +68,7 @@ pub struct Round {
     pub seed: u64,
     pub seconds: u64,
     pub program: Program,
-    pub place: Place,
+    pub place: SidesPlacement,
     /// Over UDP although there is shared memory.
     pub udp: bool,
     pub v6: bool,
@@ -88,9 +88,9 @@ impl Round {
         // By turns, so that a few rounds have both.
         let program = if (seed ^ number) & 1 == 0 { Program::Rust } else { Program::C };
         let place = match dice.below(8) {
-            0 | 1 => Place::Namespaces { cable: dice.pick(&[1500, 4300, 9000]) },
-            2 => Place::Users,
-            _ => Place::Loopback,
+            0 | 1 => SidesPlacement::Namespaces { cable: dice.pick(&[1500, 4300, 9000]) },
+            2 => SidesPlacement::Users,
+            _ => SidesPlacement::Loopback,
         };
         let harm = match dice.below(8) {
             0 | 1 => Harm::Stops,
@@ -127,12 +127,12 @@ impl Round {
     }
 
     pub fn needs_root(&self) -> bool {
-        self.place != Place::Loopback
+        self.place != SidesPlacement::Loopback
     }
 
     /// Whether all packets go over UDP.
     pub fn is_udp(&self) -> bool {
-        self.udp || self.place != Place::Loopback
+        self.udp || self.place != SidesPlacement::Loopback
     }
 
     fn has_faults(&self) -> bool {
@@ -150,9 +150,9 @@ impl Round {
         let program = if self.program == Program::C { "C" } else { "Rust" };
         let link = if self.is_udp() { "UDP" } else { "shared memory" };
         let place = match self.place {
-            Place::Loopback => "one host",
-            Place::Namespaces { .. } => "two hosts",
-            Place::Users => "two users",
+            SidesPlacement::Loopback => "one host",
+            SidesPlacement::Namespaces { .. } => "two hosts",
+            SidesPlacement::Users => "two users",
         };
         let faults = if self.has_faults() { ", faults" } else { "" };
         let harm = match self.harm {
@@ -174,9 +174,9 @@ impl fmt::Display for Round {
         let connect = if self.cm { "cm" } else { "manual" };
         write!(f, "{program} {link} {family} mtu={} threads={} qps={} {connect}", self.mtu, self.threads, self.qps)?;
         match self.place {
-            Place::Loopback => f.write_str(" loopback")?,
-            Place::Namespaces { cable } => write!(f, " namespaces cable={cable}")?,
-            Place::Users => f.write_str(" users")?,
+            SidesPlacement::Loopback => f.write_str(" loopback")?,
+            SidesPlacement::Namespaces { cable } => write!(f, " namespaces cable={cable}")?,
+            SidesPlacement::Users => f.write_str(" users")?,
         }
         for (side, faults) in ["server", "client"].into_iter().zip(&self.faults) {
             if !faults.is_empty() {
@@ -214,7 +214,7 @@ fn plan(dice: &mut Dice, v6: bool) -> String {
     }
     let mut plan = format!("{},seed={}", items.join(","), dice.below(1000));
     if dice.below(4) == 0 {
-        // Somebody else is cut off; the rule behind it is for the rest.
+        // Another side is cut off; the rule behind it is for the rest.
         let stranger = if v6 { "2001:db8::9" } else { "203.0.113.9" };
         let side = dice.pick(&["from", "to"]);
         plan = format!("partition,{side}={stranger};{plan}");
@@ -224,7 +224,7 @@ fn plan(dice: &mut Dice, v6: bool) -> String {
 
 #[cfg(test)]
 mod rounds {
-    use super::{Harm, Place, Program, Round};
+    use super::{Harm, Program, Round, SidesPlacement};
 
     #[test]
     fn are_the_same_for_the_same_seed() {
@@ -241,8 +241,8 @@ mod rounds {
         some(|round| round.program == Program::C);
         some(|round| round.program == Program::Rust);
         some(|round| round.is_lossless());
-        some(|round| round.place == Place::Users);
-        some(|round| matches!(round.place, Place::Namespaces { .. }));
+        some(|round| round.place == SidesPlacement::Users);
+        some(|round| matches!(round.place, SidesPlacement::Namespaces { .. }));
         some(|round| round.harm == Harm::Kill { server: true });
         some(|round| round.harm == Harm::Kill { server: false });
         some(|round| round.harm == Harm::Stops);

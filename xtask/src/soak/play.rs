@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::draw::{Dice, Harm, Place, Program, Round};
+use super::draw::{Dice, Harm, Program, Round, SidesPlacement};
 use super::network::Network;
 use super::side::{Report, Side};
 
@@ -49,7 +49,7 @@ impl Programs {
     /// Plays a round. Answers what its sides did together, or what is wrong.
     pub fn play(&self, round: &Round) -> Result<Report, String> {
         let network = match round.place {
-            Place::Namespaces { cable } => Some(Network::new(cable)?),
+            SidesPlacement::Namespaces { cable } => Some(Network::new(cable)?),
             _ => None,
         };
         let stage = Stage { programs: self, round, network, port: free_port()? };
@@ -99,7 +99,7 @@ impl Stage<'_> {
         if self.round.one_core {
             words.extend(["taskset", "-c", &self.programs.core].map(String::from));
         }
-        if self.round.place == Place::Users && !server {
+        if self.round.place == SidesPlacement::Users && !server {
             words.extend(NOBODY.map(String::from));
         }
         // It does not outlive us.

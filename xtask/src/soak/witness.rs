@@ -5,7 +5,7 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::draw::{Harm, Place, Program, Round};
+use super::draw::{Harm, Program, Round, SidesPlacement};
 use super::play::Programs;
 use super::side::Side;
 
@@ -32,7 +32,7 @@ pub fn watch(programs: &Programs, seed: u64, end: Instant) -> Result<Vec<String>
         seed: seed >> 1,
         seconds,
         program: if udp || programs.c.is_none() { Program::Rust } else { Program::C },
-        place: Place::Loopback,
+        place: SidesPlacement::Loopback,
         udp,
         v6: false,
         mtu: 1024,

@@ -20,8 +20,13 @@ use super::times::Times;
 use crate::prerequisites;
 use crate::process::{self, cargo};
 
-/// What has tests.
-const WHICH: [&str; 4] = ["test", "--workspace", "--all-features", "--tests"];
+/// How tests are built. Everything of the workspace is chosen in quick runs, too, so that nothing is built with other
+/// features than in the whole.
+const TESTS_OF_WORKSPACE: [&str; 3] = ["test", "--workspace", "--all-features"];
+
+/// The tests that a quick run has beside unit tests, by their names, which no other package uses: scenarios, and C
+/// programs on the library.
+const QUICK_TARGETS: [&str; 3] = ["scenarios", "c_library", "calls"];
 
 /// An executable that has not ended by then hangs. The slowest takes two minutes on two idle processors.
 const HANGS_AFTER: Duration = Duration::from_secs(1200);
@@ -88,9 +93,9 @@ impl Executable {
         }
     }
 
-    /// Part of `cargo xtask test --quick`: unit tests, scenarios, and C programs on the library.
+    /// Part of `cargo xtask test --quick`.
     pub fn is_quick(&self) -> bool {
-        self.is_unit || self.package == "tests" || self.package == "capi"
+        self.is_unit || QUICK_TARGETS.contains(&self.target.as_str())
     }
 
     /// Makes it part of a quick run.
@@ -100,17 +105,22 @@ impl Executable {
     }
 }
 
-/// Builds every executable, writes their list, and returns how many there are.
-pub fn build(root: &Path) -> Result<usize, String> {
+/// Builds every executable, or those of a quick run, writes their list, and returns how many there are.
+pub fn build(root: &Path, quick: bool) -> Result<usize, String> {
     let mut command = cargo(root);
-    command.args(WHICH).args(["--no-run", "--message-format", "json-render-diagnostics"]);
+    command.args(TESTS_OF_WORKSPACE).args(["--no-run", "--message-format", "json-render-diagnostics"]);
+    match quick {
+        true => command.args(["--lib", "--bins"]).args(QUICK_TARGETS.iter().flat_map(|name| ["--test", name])),
+        false => command.arg("--tests"),
+    };
     let text = process::output(&mut command)?;
     let found: Vec<Executable> = text.lines().filter_map(artifact).collect();
     if found.is_empty() {
         return Err("cargo named no test executable".into());
     }
-    // Programs that have no tests of their own, and the examples, which tests start.
-    process::run(cargo(root).arg("build").args(process::AS_THE_TESTS).args(["--bins", "--examples"]))?;
+    // Programs that have no tests of their own, and the examples, which tests start that a quick run leaves out.
+    let examples = (!quick).then_some("--examples");
+    process::run(cargo(root).arg("build").args(process::AS_THE_TESTS).arg("--bins").args(examples))?;
     let list = list(root)?;
     let text = serde_json::to_string_pretty(&found).map_err(|e| e.to_string())?;
     let made = list.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&list, text));

@@ -42,7 +42,7 @@ fn reading(
     }
 }
 
-/// A call that writes. Where the peer has gone, the program is told as by a socket: with a signal.
+/// A call that writes. Where the peer has gone, the program is notified as by a socket: with a signal.
 fn writing(
     fd: c_int,
     flags: c_int,
@@ -91,9 +91,6 @@ fn wait_for(
 }
 
 /// `read`.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_read")]
 pub unsafe extern "C-unwind" fn read(fd: c_int, buffer: *mut c_void, length: size_t) -> ssize_t {
     let received = |rsocket, flags| {
@@ -105,9 +102,6 @@ pub unsafe extern "C-unwind" fn read(fd: c_int, buffer: *mut c_void, length: siz
 }
 
 /// `read` of programs that are checked for overflows.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload___read_chk")]
 pub unsafe extern "C-unwind" fn read_chk(fd: c_int, buffer: *mut c_void, length: size_t, room: size_t) -> ssize_t {
     // SAFETY: the caller's promises.
@@ -121,9 +115,6 @@ pub unsafe extern "C-unwind" fn read_chk(fd: c_int, buffer: *mut c_void, length:
 }
 
 /// `readv`.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_readv")]
 pub unsafe extern "C-unwind" fn readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
     let received = |rsocket, flags| {
@@ -154,9 +145,6 @@ unsafe fn receive_parts(rsocket: c_int, parts: *const iovec, count: c_int, flags
 }
 
 /// `recv`.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_recv")]
 pub unsafe extern "C-unwind" fn recv(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int) -> ssize_t {
     // SAFETY: the caller's promises.
@@ -164,9 +152,6 @@ pub unsafe extern "C-unwind" fn recv(fd: c_int, buffer: *mut c_void, length: siz
 }
 
 /// `recv` of programs that are checked for overflows.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload___recv_chk")]
 pub unsafe extern "C-unwind" fn recv_chk(
     fd: c_int,
@@ -185,9 +170,6 @@ pub unsafe extern "C-unwind" fn recv_chk(
 }
 
 /// `recvfrom`.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_recvfrom")]
 pub unsafe extern "C-unwind" fn recvfrom(
     fd: c_int,
@@ -240,9 +222,6 @@ unsafe fn receive_all(rsocket: c_int, buffer: *mut u8, length: usize, flags: c_i
 }
 
 /// `recvfrom` of programs that are checked for overflows.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload___recvfrom_chk")]
 pub unsafe extern "C-unwind" fn recvfrom_chk(
     fd: c_int,
@@ -263,9 +242,6 @@ pub unsafe extern "C-unwind" fn recvfrom_chk(
 }
 
 /// `recvmsg`.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_recvmsg")]
 pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     let received = |rsocket, flags: c_int| {
@@ -283,9 +259,6 @@ pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: 
 }
 
 /// `recvmmsg`: the first may be waited for, the others are taken as they are.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_recvmmsg")]
 pub unsafe extern "C-unwind" fn recvmmsg(
     fd: c_int,
@@ -324,9 +297,6 @@ unsafe fn each(messages: *mut mmsghdr, count: c_uint, mut one: impl FnMut(c_uint
 }
 
 /// `write`.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_write")]
 pub unsafe extern "C-unwind" fn write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t {
     let sent = |rsocket, flags| {
@@ -338,9 +308,6 @@ pub unsafe extern "C-unwind" fn write(fd: c_int, buffer: *const c_void, length: 
 }
 
 /// `writev`.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_writev")]
 pub unsafe extern "C-unwind" fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
     let sent = |rsocket, flags| {
@@ -359,9 +326,6 @@ pub unsafe extern "C-unwind" fn writev(fd: c_int, parts: *const iovec, count: c_
 }
 
 /// `send`.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_send")]
 pub unsafe extern "C-unwind" fn send(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int) -> ssize_t {
     // SAFETY: the caller's promises.
@@ -369,9 +333,6 @@ pub unsafe extern "C-unwind" fn send(fd: c_int, buffer: *const c_void, length: s
 }
 
 /// `sendto`. That more is to come (`MSG_MORE`) changes nothing.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_sendto")]
 pub unsafe extern "C-unwind" fn sendto(
     fd: c_int,
@@ -393,9 +354,6 @@ pub unsafe extern "C-unwind" fn sendto(
 }
 
 /// `sendmsg`.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_sendmsg")]
 pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     // SAFETY: the caller's promises.
@@ -438,9 +396,6 @@ unsafe fn hand_over_passed(message: *const msghdr) {
 }
 
 /// `sendmmsg`.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_sendmmsg")]
 pub unsafe extern "C-unwind" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
     if table::direct(fd).is_none() {

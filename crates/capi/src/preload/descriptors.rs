@@ -7,9 +7,6 @@ use std::ptr::null_mut;
 use std::sync::atomic::Ordering;
 
 /// `dup`: another descriptor of the same socket.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_dup")]
 pub unsafe extern "C-unwind" fn dup(old: c_int) -> c_int {
     copy(old, libc::F_DUPFD, 0)
@@ -32,9 +29,6 @@ fn copy(old: c_int, command: c_int, least: c_ulong) -> c_int {
 }
 
 /// `dup2`.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_dup2")]
 pub unsafe extern "C-unwind" fn dup2(old: c_int, new: c_int) -> c_int {
     if old == new {
@@ -45,9 +39,6 @@ pub unsafe extern "C-unwind" fn dup2(old: c_int, new: c_int) -> c_int {
 }
 
 /// `dup3`.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_dup3")]
 pub unsafe extern "C-unwind" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
     replace(old, new, flags)
@@ -83,9 +74,6 @@ fn replace(old: c_int, new: c_int, flags: c_int) -> c_int {
 }
 
 /// `fcntl` and `fcntl64`. The third argument is a number or a pointer, where there is one.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_fcntl")]
 pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
     // The channel of a program of verbs is ours, too.
@@ -104,9 +92,6 @@ pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: c_ulo
 }
 
 /// `ioctl`.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_ioctl")]
 pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: c_ulong) -> c_int {
     /// Questions about network interfaces, which any socket of the kernel answers.
@@ -155,9 +140,6 @@ fn waiting_bytes(rsocket: c_int) -> c_int {
 }
 
 /// `close_range`: what is an rsocket's own stays open.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_close_range")]
 pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     const CLOEXEC: c_int = 4;
@@ -185,9 +167,6 @@ pub unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: 
 }
 
 /// `closefrom`.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_closefrom")]
 pub unsafe extern "C-unwind" fn closefrom(first: c_int) {
     // SAFETY: plain numbers.
@@ -205,9 +184,6 @@ pub unsafe extern "C-unwind" fn closefrom(first: c_int) {
 }
 
 /// `syscall`, which is for what the C library has no function for. What passes by all functions is refused.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_syscall")]
 pub unsafe extern "C-unwind" fn syscall(
     number: c_long,

@@ -11,9 +11,6 @@ const CHUNK_BYTES: usize = 128 << 10;
 const MAX_SENDFILE_BYTES: usize = 0x7fff_f000;
 
 /// `sendfile` and `sendfile64`. The file's position, or the offset, is where the next byte is that was not sent.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_sendfile")]
 pub unsafe extern "C-unwind" fn sendfile(out: c_int, from: c_int, offset: *mut i64, length: size_t) -> ssize_t {
     if table::socket(from).is_some() {
@@ -77,9 +74,6 @@ fn copy_stream(out: c_int, from: c_int, length: usize) -> ssize_t {
 }
 
 /// `splice`: the kernel's, between what is the kernel's.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_splice")]
 pub unsafe extern "C-unwind" fn splice(
     from: c_int,

@@ -11,9 +11,6 @@ use std::sync::atomic::Ordering;
 const SOCKET_TYPE_FLAGS: c_int = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
 
 /// `socket`: an rsocket, if the settings allow it and there are rsockets of that kind; else the kernel's.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_socket")]
 pub unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     let (bare, flags) = (kind & !SOCKET_TYPE_FLAGS, kind & SOCKET_TYPE_FLAGS);
@@ -92,9 +89,6 @@ impl Drop for PlaceholderDescriptor {
 }
 
 /// `bind`.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_bind")]
 pub unsafe extern "C-unwind" fn bind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
     // SAFETY: the caller's promises.
@@ -107,9 +101,6 @@ pub unsafe extern "C-unwind" fn bind(fd: c_int, address: *const sockaddr, length
 }
 
 /// `listen`.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_listen")]
 pub unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
     let Some(socket) = table::socket(fd) else { return fail(libc::EBADF) };
@@ -132,9 +123,6 @@ fn handed_over_is(fd: c_int, code: c_int) -> c_int {
 }
 
 /// `accept`.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_accept")]
 pub unsafe extern "C-unwind" fn accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
     // SAFETY: the caller's promises.
@@ -142,9 +130,6 @@ pub unsafe extern "C-unwind" fn accept(fd: c_int, address: *mut sockaddr, length
 }
 
 /// `accept4`.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_accept4")]
 pub unsafe extern "C-unwind" fn accept4(
     fd: c_int,
@@ -183,9 +168,6 @@ pub unsafe extern "C-unwind" fn accept4(
 
 /// `connect`. A connection that fails at once is tried with the kernel's TCP, as rdma-core does: the peer may have no
 /// rsockets.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_connect")]
 pub unsafe extern "C-unwind" fn connect(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
     let Some(socket) = table::socket(fd) else { return fail(libc::EBADF) };
@@ -240,9 +222,6 @@ fn fall_back(socket: &'static Socket, rsocket: c_int) -> bool {
 }
 
 /// `shutdown`.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_shutdown")]
 pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
     // SAFETY: plain numbers.
@@ -261,9 +240,6 @@ pub unsafe extern "C-unwind" fn shutdown(fd: c_int, how: c_int) -> c_int {
 }
 
 /// `close`.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_close")]
 pub unsafe extern "C-unwind" fn close(fd: c_int) -> c_int {
     table::close(fd)

@@ -8,6 +8,9 @@
 //! A stream is *direct* at first: calls go to the rsocket, in the caller's thread. Where a descriptor is used in a way
 //! that the C library does not tell us of, or by another process, the stream is handed over to the kernel first
 //! ([`handover`]): a thread of this process moves its bytes, and the descriptor is one like any other from then on.
+//!
+//! The functions with names of the C library ask of their callers what the C library's ask.
+#![allow(clippy::missing_safety_doc, reason = "said above, once for all of them")]
 
 pub mod config;
 pub mod data;

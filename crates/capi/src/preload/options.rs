@@ -89,9 +89,6 @@ pub(super) fn copy_to_tcp(socket: &'static Socket, rsocket: c_int, tcp: c_int) {
 }
 
 /// `getsockname`.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_getsockname")]
 pub unsafe extern "C-unwind" fn getsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
     let Some(socket) = table::socket(fd) else { return fail(libc::EBADF) };
@@ -107,9 +104,6 @@ pub unsafe extern "C-unwind" fn getsockname(fd: c_int, address: *mut sockaddr, l
 }
 
 /// `getpeername`.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_getpeername")]
 pub unsafe extern "C-unwind" fn getpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
     let Some(socket) = table::socket(fd) else { return fail(libc::EBADF) };
@@ -204,9 +198,6 @@ fn limit_of(socket: &Socket, level: c_int, name: c_int) -> Option<&AtomicU32> {
 }
 
 /// `setsockopt`.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_setsockopt")]
 pub unsafe extern "C-unwind" fn setsockopt(
     fd: c_int,
@@ -247,9 +238,6 @@ pub unsafe extern "C-unwind" fn setsockopt(
 }
 
 /// `getsockopt`.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_getsockopt")]
 pub unsafe extern "C-unwind" fn getsockopt(
     fd: c_int,

@@ -61,9 +61,6 @@ extern "C" fn in_child() {
 }
 
 /// `fork`, and `vfork` in its place.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_fork")]
 pub unsafe extern "C-unwind" fn fork() -> c_int {
     // SAFETY: no arguments.
@@ -159,9 +156,6 @@ fn finish() {
 }
 
 /// `_exit` and `_Exit`.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload__exit")]
 pub unsafe extern "C-unwind" fn exit(status: c_int) {
     let owns = pump::at_work() > 0 || table::all().any(|(_, socket)| socket.direct().is_some());
@@ -177,9 +171,6 @@ pub unsafe extern "C-unwind" fn exit(status: c_int) {
 }
 
 /// `daemon`: the child goes on. A parent that moves bytes for it stays in the background.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_daemon")]
 pub unsafe extern "C-unwind" fn daemon(keep_directory: c_int, keep_streams: c_int) -> c_int {
     // SAFETY: plain numbers and strings.

@@ -25,7 +25,7 @@ const KIND_SOCKET: u8 = 1;
 
 /// What librspreload.so looks at: 0 for what is not ours.
 #[unsafe(export_name = "ubiverbs_rspreload_kinds")]
-pub static KINDS: [AtomicU8; DESCRIPTOR_LIMIT] = [const { AtomicU8::new(0) }; DESCRIPTOR_LIMIT];
+pub static DESCRIPTOR_KINDS: [AtomicU8; DESCRIPTOR_LIMIT] = [const { AtomicU8::new(0) }; DESCRIPTOR_LIMIT];
 
 /// Sockets by descriptor: as many places, made when the first is needed. A program without sockets has none.
 static SOCKET_TABLE: AtomicPtr<AtomicPtr<Socket>> = AtomicPtr::new(null_mut());
@@ -209,7 +209,7 @@ pub(super) fn unlock_all() {
 #[inline]
 pub fn socket(fd: c_int) -> Option<&'static Socket> {
     let at = usize::try_from(fd).ok().filter(|at| *at < DESCRIPTOR_LIMIT)?;
-    if KINDS[at].load(Ordering::Acquire) != KIND_SOCKET {
+    if DESCRIPTOR_KINDS[at].load(Ordering::Acquire) != KIND_SOCKET {
         return None;
     }
     // SAFETY: null, or a socket, which is never freed.
@@ -228,7 +228,7 @@ pub fn is_internal(fd: c_int) -> bool {
 }
 
 fn kind(fd: c_int) -> u8 {
-    let kind = usize::try_from(fd).ok().and_then(|at| KINDS.get(at));
+    let kind = usize::try_from(fd).ok().and_then(|at| DESCRIPTOR_KINDS.get(at));
     kind.map_or(0, |kind| kind.load(Ordering::Relaxed))
 }
 
@@ -243,7 +243,7 @@ pub(super) fn set_internal(fd: c_int, internal: bool) {
 }
 
 fn set_kind(fd: c_int, value: u8) {
-    if let Some(kind) = usize::try_from(fd).ok().and_then(|at| KINDS.get(at)) {
+    if let Some(kind) = usize::try_from(fd).ok().and_then(|at| DESCRIPTOR_KINDS.get(at)) {
         kind.store(value, Ordering::Release);
         HIGHEST_DESCRIPTOR.fetch_max(fd as usize, Ordering::Relaxed);
     }
@@ -281,14 +281,14 @@ pub fn insert(fd: c_int, socket: &'static Socket) {
     socket.references.fetch_add(1, Ordering::AcqRel);
     place.store(std::ptr::from_ref(socket).cast_mut(), Ordering::Release);
     HIGHEST_DESCRIPTOR.fetch_max(at, Ordering::Relaxed);
-    KINDS[at].store(KIND_SOCKET, Ordering::Release);
+    DESCRIPTOR_KINDS[at].store(KIND_SOCKET, Ordering::Release);
 }
 
 /// From now on it leads nowhere. Returns where it did, and whether no other descriptor does.
 pub fn remove(fd: c_int) -> Option<(&'static Socket, bool)> {
     let found = socket(fd)?;
     let at = fd as usize;
-    KINDS[at].store(0, Ordering::Release);
+    DESCRIPTOR_KINDS[at].store(0, Ordering::Release);
     if place(at)?.swap(null_mut(), Ordering::AcqRel).is_null() {
         return None;
     }

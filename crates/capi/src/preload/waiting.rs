@@ -17,9 +17,6 @@ use std::time::{Duration, Instant};
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// `poll`.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_poll")]
 pub unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     // SAFETY: the caller's promises.
@@ -64,9 +61,6 @@ fn poll_until(asked: &mut [pollfd], end: Option<Instant>) -> c_int {
 }
 
 /// `poll` of programs that are checked for overflows.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload___poll_chk")]
 pub unsafe extern "C-unwind" fn poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, room: usize) -> c_int {
     if room / size_of::<pollfd>() < count as usize {
@@ -83,9 +77,6 @@ fn overflow() -> ! {
 }
 
 /// `ppoll`.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_ppoll")]
 pub unsafe extern "C-unwind" fn ppoll(
     fds: *mut pollfd,
@@ -122,9 +113,6 @@ unsafe fn deadline(timeout: *const timespec) -> Result<Option<Instant>, c_int> {
 }
 
 /// `ppoll` of programs that are checked for overflows.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload___ppoll_chk")]
 pub unsafe extern "C-unwind" fn ppoll_chk(
     fds: *mut pollfd,
@@ -145,7 +133,7 @@ pub unsafe extern "C-unwind" fn ppoll_chk(
 struct Sets([*mut fd_set; 3]);
 
 /// What each of the three asks for, and what answers it.
-const MEANINGS: [(c_short, c_short); 3] =
+const SELECT_EVENTS: [(c_short, c_short); 3] =
     [(POLLIN, POLLIN | POLLHUP | POLLERR), (POLLOUT, POLLOUT | POLLERR), (POLLPRI, POLLPRI)];
 
 impl Sets {
@@ -155,7 +143,7 @@ impl Sets {
     }
 
     fn events(self, fd: c_int) -> c_short {
-        let asked = self.0.iter().zip(MEANINGS).filter(|(set, _)| {
+        let asked = self.0.iter().zip(SELECT_EVENTS).filter(|(set, _)| {
             // SAFETY: as above.
             Sets::bit(**set, fd).is_some_and(|(word, bit)| unsafe { *word } & bit != 0)
         });
@@ -171,7 +159,7 @@ impl Sets {
     fn answer(self, fds: &[pollfd]) -> c_int {
         let mut bits = 0;
         for one in fds {
-            for (set, (asked, means)) in self.0.iter().zip(MEANINGS) {
+            for (set, (asked, means)) in self.0.iter().zip(SELECT_EVENTS) {
                 let Some((word, bit)) = Sets::bit(*set, one.fd) else { continue };
                 let is = one.events & asked != 0 && one.revents & means != 0;
                 // SAFETY: as above.
@@ -197,9 +185,6 @@ impl Sets {
 }
 
 /// `select`. What is left of the time is told, as the kernel does.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_select")]
 pub unsafe extern "C-unwind" fn select(
     count: c_int,
@@ -232,9 +217,6 @@ pub unsafe extern "C-unwind" fn select(
 }
 
 /// `pselect`.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_pselect")]
 pub unsafe extern "C-unwind" fn pselect(
     count: c_int,
@@ -262,9 +244,6 @@ pub unsafe extern "C-unwind" fn pselect(
 }
 
 /// `epoll_ctl`. A socket that is neither connected nor listens is remembered, and handed over when it is.
-///
-/// # Safety
-/// As the C library's.
 #[unsafe(export_name = "ubiverbs_rspreload_epoll_ctl")]
 pub unsafe extern "C-unwind" fn epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
     if let Some(socket) = table::socket(fd) {

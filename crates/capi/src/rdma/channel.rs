@@ -1,6 +1,6 @@
 //! Event channels: where ids report. The descriptor in the structure is a real one.
 
-use super::told;
+use super::call_trace;
 use crate::boundary::{object, unreported};
 use crate::errno::{Errno, with_sources};
 use crate::log;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// The event channels that exist, by where C has them. Programs end with a thread that asks for the next event while
 /// another destroys the channel: such a pointer must not be followed.
-static CHANNELS: PerProcess<Channels> = PerProcess::new();
+static EVENT_CHANNELS: PerProcess<Channels> = PerProcess::new();
 
 #[derive(Default)]
 struct Channels {
@@ -31,7 +31,7 @@ impl Channel {
         if channel.is_null() {
             return Err(Errno::null());
         }
-        let channels = CHANNELS.lock();
+        let channels = EVENT_CHANNELS.lock();
         match channels.existing.get(&channel.addr()) {
             Some(channel) => Ok(Arc::clone(channel)),
             None if channels.any => Err(Errno::of(libc::EBADF)),
@@ -44,7 +44,7 @@ impl Channel {
     pub(super) fn make() -> Result<*mut rdma_event_channel, Errno> {
         let channel = Arc::new(EventChannel::new()?);
         let base = Box::into_raw(Box::new(rdma_event_channel { fd: channel.raw_fd() }));
-        let mut channels = CHANNELS.lock();
+        let mut channels = EVENT_CHANNELS.lock();
         channels.any = true;
         channels.existing.insert(base.addr(), channel);
         Ok(base)
@@ -52,7 +52,7 @@ impl Channel {
 
     /// Frees it. Ids that report to it go on, unheard; a thread that waits on it keeps it until then.
     pub(super) fn free(channel: *mut rdma_event_channel) {
-        let known = CHANNELS.lock().existing.remove(&channel.addr());
+        let known = EVENT_CHANNELS.lock().existing.remove(&channel.addr());
         if known.is_some() {
             // SAFETY: it was in the list, so made by `make` and not freed before.
             drop(unsafe { Box::from_raw(channel) });
@@ -71,7 +71,7 @@ pub extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
             return Err(Errno::of(libc::ENODEV));
         }
         let made = Channel::make()?;
-        told::channel("rdma_create_event_channel", &*Channel::of(made)?);
+        call_trace::channel("rdma_create_event_channel", &*Channel::of(made)?);
         Ok(made)
     })
 }
@@ -81,7 +81,7 @@ pub extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
 pub extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
     unreported("rdma_destroy_event_channel", || {
         if let Ok(known) = Channel::of(channel) {
-            told::channel("rdma_destroy_event_channel", &known);
+            call_trace::channel("rdma_destroy_event_channel", &known);
         }
         Channel::free(channel);
         Ok(())

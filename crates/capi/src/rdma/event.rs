@@ -1,11 +1,11 @@
 //! Events of ids: taken from a channel, turned into C's, and acknowledged. Taking an event is also when the library
 //! does its part: it makes queue pairs follow their connection, and makes ids for peers that ask a listener.
 
+use super::call_trace::Brought;
 use super::channel::Channel;
 use super::delivered_event::{DeliveredEvent, acknowledge, outcome};
 use super::id::ConnectionId;
 use super::lifecycle::rdma_destroy_id;
-use super::told::Brought;
 use crate::address_handle::vector_to_c;
 use crate::boundary::{number, tell, value};
 use crate::cancellation::{Turn, Waits, call_that_waits};
@@ -391,7 +391,7 @@ pub extern "C" fn rdma_ack_cm_event(event: Owned<'_, rdma_cm_event>) -> c_int {
 }
 
 /// The names of events, by their numbers.
-const NAMES: [&CStr; 20] = [
+const EVENT_NAMES: [&CStr; 20] = [
     c"RDMA_CM_EVENT_ADDR_RESOLVED",
     c"RDMA_CM_EVENT_ADDR_ERROR",
     c"RDMA_CM_EVENT_ROUTE_RESOLVED",
@@ -416,7 +416,7 @@ const NAMES: [&CStr; 20] = [
 
 /// The name of an event, for the trace.
 pub(super) fn name(event: c_uint) -> &'static str {
-    NAMES.get(event as usize).and_then(|name| name.to_str().ok()).unwrap_or("UNKNOWN EVENT")
+    EVENT_NAMES.get(event as usize).and_then(|name| name.to_str().ok()).unwrap_or("UNKNOWN EVENT")
 }
 
 /// How many of [`NAMES`] `rdma_event_str` has: the original says nothing of the events that programs write themselves.
@@ -426,6 +426,6 @@ const NAMED_EVENTS: usize = 18;
 #[unsafe(export_name = "ubiverbs_rdma_event_str")]
 pub extern "C" fn rdma_event_str(event: c_uint) -> *const c_char {
     let unknown = c"UNKNOWN EVENT";
-    let named = &NAMES[..NAMED_EVENTS];
+    let named = &EVENT_NAMES[..NAMED_EVENTS];
     value("rdma_event_str", unknown.as_ptr(), || named.get(event as usize).copied().unwrap_or(unknown).as_ptr())
 }

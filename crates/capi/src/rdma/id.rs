@@ -78,10 +78,10 @@ impl fmt::Debug for ConnectionId {
 }
 
 /// The ids that are alive, by number.
-static LIVE: PerProcess<LiveObjects<u64, rdma_cm_id>> = PerProcess::new();
+static LIVE_IDS: PerProcess<LiveObjects<u64, rdma_cm_id>> = PerProcess::new();
 
 /// Numbers are not used twice.
-static NEXT: AtomicU64 = AtomicU64::new(1);
+static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 // SAFETY: `base` is the first field of a `repr(C)` structure, and C gets boxed ones only.
 unsafe impl Object for ConnectionId {
@@ -132,7 +132,7 @@ impl ConnectionId {
         space: c_uint,
         qp_type: c_uint,
     ) -> Result<Owned<'static, rdma_cm_id>, Errno> {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let number = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         id.set_user(number);
         let mut base = rdma_cm_id::zeroed();
         base.channel = channel;
@@ -158,7 +158,7 @@ impl ConnectionId {
         let made = ConnectionId { base: Public::new(base), id, number, events, state: Mutex::new(state) };
         let made = Box::new(made).into_c();
         // SAFETY: `rdma_destroy_id` removes it.
-        unsafe { LIVE.lock().insert(number, made) };
+        unsafe { LIVE_IDS.lock().insert(number, made) };
         // SAFETY: new, and the caller's to hand out or to destroy.
         Ok(unsafe { Owned::new(made) })
     }
@@ -191,7 +191,7 @@ impl ConnectionId {
     /// # Safety
     /// The answer is not used any more once the event is acknowledged.
     pub(super) unsafe fn hand_out<'a>(number: u64) -> Option<&'a ConnectionId> {
-        let live = LIVE.lock();
+        let live = LIVE_IDS.lock();
         let id = live.get(number)?.as_ptr();
         // SAFETY: in the list, so alive, and `rdma_destroy_id` waits until the event is acknowledged.
         let id = ConnectionId::of(unsafe { Handle::new(id) }).ok()?;
@@ -201,7 +201,7 @@ impl ConnectionId {
 
     /// Takes it from the list: its events find no id any more.
     pub(super) fn unlist(&self) {
-        LIVE.lock().remove(self.number);
+        LIVE_IDS.lock().remove(self.number);
     }
 
     /// Whether it waits for its own events.

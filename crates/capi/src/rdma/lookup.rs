@@ -20,23 +20,23 @@ pub(super) enum Lookup {
     #[default]
     None,
     /// It is being looked up, or the program has yet to fetch the answer.
-    Busy(Arc<Mutex<Answer>>),
+    Busy(Arc<Mutex<AddrinfoList>>),
 }
 
 /// A list for `rdma_freeaddrinfo`, or null as long as there is none.
-pub(super) struct Answer(*mut rdma_addrinfo);
+pub(super) struct AddrinfoList(*mut rdma_addrinfo);
 
 // SAFETY: the list is this value's alone.
-unsafe impl Send for Answer {}
+unsafe impl Send for AddrinfoList {}
 
-impl Answer {
+impl AddrinfoList {
     fn take(&mut self) -> Option<*mut rdma_addrinfo> {
         let list = std::mem::replace(&mut self.0, null_mut());
         (!list.is_null()).then_some(list)
     }
 }
 
-impl Drop for Answer {
+impl Drop for AddrinfoList {
     fn drop(&mut self) {
         // SAFETY: null, or a list that no program has.
         unsafe { free(self.0) };
@@ -44,7 +44,7 @@ impl Drop for Answer {
 }
 
 /// A question, with copies of all that the program gave.
-struct Question {
+struct AddrinfoQuery {
     node: Option<CString>,
     service: Option<CString>,
     hints: Option<rdma_addrinfo>,
@@ -53,16 +53,16 @@ struct Question {
 }
 
 // SAFETY: the pointers of the hints are replaced by pointers to its own copies before they are followed.
-unsafe impl Send for Question {}
+unsafe impl Send for AddrinfoQuery {}
 
-impl Question {
+impl AddrinfoQuery {
     /// # Safety
     /// `node` and `service` are null or C strings, and the addresses of `hints` null or as long as it says.
     unsafe fn new(
         node: *const c_char,
         service: *const c_char,
         hints: Option<&rdma_addrinfo>,
-    ) -> Result<Question, Errno> {
+    ) -> Result<AddrinfoQuery, Errno> {
         // SAFETY: not null, so a C string.
         let text = |text: *const c_char| (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_owned());
         let bytes = |address: *const sockaddr, length: socklen_t| {
@@ -77,11 +77,11 @@ impl Question {
             Some(hints) => [bytes(hints.ai_src_addr, hints.ai_src_len)?, bytes(hints.ai_dst_addr, hints.ai_dst_len)?],
             None => [None, None],
         };
-        Ok(Question { node: text(node), service: text(service), hints: hints.copied(), addresses })
+        Ok(AddrinfoQuery { node: text(node), service: text(service), hints: hints.copied(), addresses })
     }
 
     /// Asks the C library, which may take long.
-    fn ask(mut self) -> Result<Answer, Errno> {
+    fn ask(mut self) -> Result<AddrinfoList, Errno> {
         if let Some(hints) = &mut self.hints {
             let [source, destination] = &mut self.addresses;
             let place =
@@ -91,7 +91,7 @@ impl Question {
         let pointer = |text: &Option<CString>| text.as_ref().map_or(null(), |text| text.as_ptr());
         // SAFETY: null or C strings, and addresses as long as the hints say.
         match unsafe { look_up(pointer(&self.node), pointer(&self.service), self.hints.as_ref()) } {
-            Ok(list) => Ok(Answer(list)),
+            Ok(list) => Ok(AddrinfoList(list)),
             Err(Err(error)) => Err(error),
             Err(Ok(code)) => Err(errno_of(code)),
         }
@@ -136,8 +136,8 @@ pub unsafe extern "C" fn rdma_resolve_addrinfo(
         }
         hints.map(hints_for_c).transpose().map_err(|_| Errno::invalid("no such kind of service"))?;
         // SAFETY: as this call demands.
-        let question = unsafe { Question::new(node, service, hints) }?;
-        let answer = Arc::new(Mutex::new(Answer(null_mut())));
+        let question = unsafe { AddrinfoQuery::new(node, service, hints) }?;
+        let answer = Arc::new(Mutex::new(AddrinfoList(null_mut())));
         {
             let mut state = it.state();
             if let Lookup::Busy(_) = state.lookup {
@@ -156,7 +156,7 @@ pub unsafe extern "C" fn rdma_resolve_addrinfo(
 }
 
 /// Asks, and tells the id. One that was destroyed meanwhile hears nothing.
-fn report(subject: &Arc<Id>, question: Question, answer: &Mutex<Answer>) {
+fn report(subject: &Arc<Id>, question: AddrinfoQuery, answer: &Mutex<AddrinfoList>) {
     let (kind, status) = match question.ask() {
         Ok(found) => {
             *crate::registry::lock(answer) = found;

@@ -9,6 +9,7 @@
 pub mod address;
 pub mod addrinfo;
 pub mod bind;
+mod call_trace;
 pub mod channel;
 pub mod connect;
 mod delivered_event;
@@ -23,4 +24,3 @@ pub mod multicast;
 pub mod option;
 pub mod queue_pair;
 pub mod shared_receive_queue;
-mod told;

@@ -169,7 +169,7 @@ impl Polling {
     }
 }
 
-/// What a program is told of a socket.
+/// What a program learns of a socket.
 fn events(ready: Readiness, wanted: c_short) -> c_short {
     let mut events = 0;
     let mut tell = |is: bool, event: c_short| events |= if is { event } else { 0 };

@@ -215,11 +215,11 @@ type Marks = [AtomicU32; CHUNK_ENTRIES];
 
 /// Which process had a socket of that number, as its generation plus one: what a forked child has inherited it must not
 /// take for a descriptor that never was. No lock: its holder may be missing in a child.
-static MARKS: [AtomicPtr<Marks>; CHUNK_COUNT] = [const { AtomicPtr::new(std::ptr::null_mut()) }; CHUNK_COUNT];
+static SOCKET_MARKS: [AtomicPtr<Marks>; CHUNK_COUNT] = [const { AtomicPtr::new(std::ptr::null_mut()) }; CHUNK_COUNT];
 
 fn marked(fd: RawFd) -> u32 {
     let Ok(fd) = usize::try_from(fd) else { return 0 };
-    let Some(chunk) = MARKS.get(fd / CHUNK_ENTRIES) else { return 0 };
+    let Some(chunk) = SOCKET_MARKS.get(fd / CHUNK_ENTRIES) else { return 0 };
     // SAFETY: null, or from a leaked box.
     unsafe { chunk.load(Ordering::Acquire).as_ref() }
         .map_or(0, |marks| marks[fd % CHUNK_ENTRIES].load(Ordering::Relaxed))
@@ -227,7 +227,7 @@ fn marked(fd: RawFd) -> u32 {
 
 fn mark(fd: RawFd, value: u32) {
     let Ok(fd) = usize::try_from(fd) else { return };
-    let Some(chunk) = MARKS.get(fd / CHUNK_ENTRIES) else { return };
+    let Some(chunk) = SOCKET_MARKS.get(fd / CHUNK_ENTRIES) else { return };
     let mut marks = chunk.load(Ordering::Acquire);
     if marks.is_null() {
         let made = Box::into_raw(Box::new([const { AtomicU32::new(0) }; CHUNK_ENTRIES]));

@@ -285,7 +285,7 @@ static void moderated_events(void)
 	CHECK(!receive(b, 5, NULL) && !post(a, 6, IBV_WR_SEND, NULL, 0, 0));
 	completion(cq), completion(cq);
 	CHECK(!readable(channel->fd, 100));
-	/* Whoever changes his mind is told of what has come. */
+	/* A program that changes its mind gets what has come. */
 	attr.moderate.cq_count = 100, attr.moderate.cq_period = 60000;
 	CHECK(!ibv_modify_cq(cq, &attr));
 	take_event(channel, cq);

@@ -231,7 +231,7 @@ static void descriptors(void)
 	NONE(ibv_reg_dmabuf_mr(pd, 0, 4096, 0, -1, REMOTE), EBADF);
 	NONE(ibv_reg_dmabuf_mr(pd, 0, 4096, 0, 12345, REMOTE), EBADF);
 	NONE(ibv_reg_dmabuf_mr(NULL, 0, 4096, 0, fd, REMOTE), EINVAL);
-	/* Memory that somebody could make shorter, and no memory. */
+	/* Memory that another process could make shorter, and no memory. */
 	CHECK(!ftruncate(loose, 8192));
 	NONE(ibv_reg_dmabuf_mr(pd, 0, 4096, 0, loose, REMOTE), EINVAL);
 	NONE(ibv_reg_dmabuf_mr(pd, 0, 4096, 0, zero, REMOTE), EINVAL);

@@ -9,8 +9,8 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 /// Seconds until a program is stuck.
 const PATIENCE: u64 = 300;
 
-/// A directory with the libraries, and one with the newest rdma-core as `cargo xtask newest` makes it. Whoever has them
-/// already says so with these variables.
+/// A directory with the libraries, and one with the newest rdma-core as `cargo xtask newest` makes it. A caller that
+/// has them already says so with these variables.
 const LIBRARY: &str = "UBIVERBS_TEST_LIBRARY";
 const NEWEST: &str = "UBIVERBS_TEST_NEWEST";
 

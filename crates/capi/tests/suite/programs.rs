@@ -45,6 +45,7 @@ on_both_links! {
     what_a_sender_asks_of_the_network_is_in_the_header_of_its_datagram: "cc" "global_route.c",
     messages_find_the_buffers_that_their_tags_match: "cc" "tag_matching.c",
     threads_with_little_stack_are_refused_and_not_ended: "cc" "stacks.c",
+    nics_of_one_host_reach_one_another: "cc" "several_nics.c",
 }
 
 /// The stand-in for a GPU's driver, which a program loads as it would load the driver.
@@ -148,7 +149,7 @@ fn what_is_read_for_a_tag_is_whole_when_packets_get_lost() {
 }
 
 #[test]
-#[ignore = "takes minutes: cargo test -p ubiverbs-capi --test suite -- --ignored"]
+#[ignore = "takes minutes: cargo test -p ubiverbs-capi --test c_library -- --ignored"]
 fn no_child_hangs_of_ten_thousand() {
     let program = compile("cc", "forks.c");
     let _turn = alone();

@@ -128,7 +128,7 @@ impl Examine for Events {
             self.waits.called(event.at, *thread, call);
         }
         match &event.kind {
-            // The queue pair may be about to go, and the event with it: it is told when the program takes it.
+            // The queue pair may be about to go, and the event with it: it is reported when the program takes it.
             Kind::AsyncEvent { name } if name.ends_with(LAST_RECEIVE) => {}
             Kind::AsyncEvent { name } => {
                 let refused = self.watched(event.qpn).and_then(|watched| watched.refused);

@@ -27,7 +27,7 @@ pub struct CompletionQueue {
     pub completed: u64,
     /// How many the program has polled.
     pub polled: u64,
-    /// When and by which thread it was polled last, as far as polls are told.
+    /// When and by which thread it was polled last, as far as polls are reported.
     pub last_poll: Option<(u64, u32)>,
     /// The status of the last completion.
     pub last_status: &'static str,

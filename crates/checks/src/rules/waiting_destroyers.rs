@@ -1,5 +1,5 @@
 //! Threads that wait inside a destroying call for acknowledgements that other threads owe. Most get them in a moment; a
-//! finding about one that does not is told when it has waited long enough.
+//! finding about one that does not is reported when it has waited long enough.
 
 use crate::examine::Out;
 use crate::finding::Finding;

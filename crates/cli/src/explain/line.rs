@@ -2,7 +2,7 @@
 //! Open MPI, the pingpong programs and the kernel print statuses and errnos in words and numbers of their own.
 
 use super::entry::{ExplainedWord, Kind};
-use super::{SENTENCES, entries, errno};
+use super::{WC_STATUS_SENTENCES, entries, errno};
 
 /// What was recognised in a line.
 #[derive(Clone, Debug, Default)]
@@ -48,7 +48,7 @@ impl Recognised {
 }
 
 /// Statuses as the completions of ConnectX NICs have them, and those of `ibv_wc`.
-const SYNDROMES: [(u32, u32); 13] = [
+const VENDOR_SYNDROMES: [(u32, u32); 13] = [
     (0x01, 1),
     (0x02, 2),
     (0x04, 4),
@@ -64,7 +64,7 @@ const SYNDROMES: [(u32, u32); 13] = [
     (0x22, 16),
 ];
 
-/// What UCX and others say of a status, where that is in none of the tables of [`SENTENCES`].
+/// What UCX and others say of a status, where that is in none of the tables of [`WC_STATUS_SENTENCES`].
 const OTHER_SENTENCES: [(&str, u32); 11] = [
     ("transport retry count exceeded", 12),
     ("retry exceeded error", 12),
@@ -189,7 +189,7 @@ fn statuses(lower: &str, tokens: &[String], found: &mut Recognised) {
         return;
     }
     let said = || {
-        let named = SENTENCES.into_iter().zip(0..).chain(OTHER_SENTENCES);
+        let named = WC_STATUS_SENTENCES.into_iter().zip(0..).chain(OTHER_SENTENCES);
         named
             .filter(|(sentence, _)| !COMMON_SENTENCES.contains(sentence))
             .filter(|(sentence, _)| lower.contains(&sentence.to_ascii_lowercase()))
@@ -245,7 +245,7 @@ fn syndrome_of(tokens: &[String]) -> Option<u32> {
 }
 
 fn syndromes(syndrome: u32, found: &mut Recognised) {
-    if let Some((_, status)) = SYNDROMES.iter().find(|(known, _)| *known == syndrome) {
+    if let Some((_, status)) = VENDOR_SYNDROMES.iter().find(|(known, _)| *known == syndrome) {
         found.status(*status);
     }
 }
@@ -269,7 +269,7 @@ fn completion_dump(line: &str) -> Option<(u32, u32)> {
         }
     };
     // A failed request or a failed answer.
-    let is_error = matches!(kind >> 4, 0xd | 0xe) && SYNDROMES.iter().any(|(known, _)| *known == syndrome);
+    let is_error = matches!(kind >> 4, 0xd | 0xe) && VENDOR_SYNDROMES.iter().any(|(known, _)| *known == syndrome);
     is_error.then_some((syndrome, vendor))
 }
 

@@ -3,7 +3,7 @@
 use super::entry::{ExplainedWord, Kind};
 use super::line::of_call;
 use super::nearest::nearest;
-use super::{SENTENCES, entries, errno};
+use super::{WC_STATUS_SENTENCES, entries, errno};
 
 /// The kind that a word asks for.
 pub fn kind(word: &str) -> Option<Kind> {
@@ -53,7 +53,7 @@ pub fn find(asked: &str) -> Vec<ExplainedWord> {
 pub fn find_sentence(words: &[&str]) -> Vec<ExplainedWord> {
     let asked = words.join(" ");
     let is_asked = |sentence: &&str| sentence.eq_ignore_ascii_case(&asked);
-    let Some(code) = SENTENCES.iter().position(is_asked) else { return Vec::new() };
+    let Some(code) = WC_STATUS_SENTENCES.iter().position(is_asked) else { return Vec::new() };
     entries(Kind::Status)
         .into_iter()
         .filter(|entry| entry.number.is_some_and(|number| number as usize == code))
@@ -109,6 +109,6 @@ pub fn near(words: &[&str]) -> Vec<String> {
             let found = both(one, other);
             if found.is_empty() { both(other, one) } else { found }
         }
-        words => nearest(&words.join(" "), SENTENCES.map(str::to_owned)),
+        words => nearest(&words.join(" "), WC_STATUS_SENTENCES.map(str::to_owned)),
     }
 }

@@ -141,7 +141,7 @@ struct Elf {
 }
 
 /// `e_machine` and the name of the machine.
-const MACHINES: [(u16, &str); 7] = [
+const ELF_MACHINES: [(u16, &str); 7] = [
     (3, "x86 with 32 bits"),
     (21, "powerpc64"),
     (22, "s390x"),
@@ -187,12 +187,12 @@ impl Elf {
     }
 
     fn is_ours(&self) -> bool {
-        let ours = MACHINES.iter().any(|(number, name)| *number == self.machine && *name == std::env::consts::ARCH);
+        let ours = ELF_MACHINES.iter().any(|(number, name)| *number == self.machine && *name == std::env::consts::ARCH);
         ours && self.is_64_bits && self.is_little_endian
     }
 
     fn machine(&self) -> String {
-        match MACHINES.iter().find(|(number, _)| *number == self.machine) {
+        match ELF_MACHINES.iter().find(|(number, _)| *number == self.machine) {
             Some((62, _)) if !self.is_64_bits => "x86_64 with pointers of 32 bits".into(),
             Some((_, name)) => (*name).into(),
             None => format!("machine {}", self.machine),

@@ -10,7 +10,7 @@ use std::process::Command;
 fn bash(words: &[&str]) -> Vec<String> {
     let script = stdout(&ubiverbs(&["completions", "bash"]));
     let asked = r#"
-        # `compopt` works only where somebody types.
+        # `compopt` works only where a user types.
         compopt() { :; }
         COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
         last=${COMP_WORDS[COMP_CWORD]}; [[ $last == '=' ]] && last=

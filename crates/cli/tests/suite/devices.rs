@@ -46,3 +46,24 @@ fn events_rejections_errnos_and_rules_are_explained() {
     assert!(explained(&["rule"]).lines().count() >= 2);
     assert!(explained(&["ibv_query_gid", "ENODEV"]).contains("in general"));
 }
+
+#[test]
+fn nics_take_the_place_of_the_hosts_devices() {
+    let output = ubiverbs(&["devices", "--json", "--nics", "3"]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a JSON document");
+    let facts: Vec<String> = document["devices"].as_array().expect("a list").iter().map(facts).collect();
+    let expected = [("ubi_0", 1), ("ubi_1", 2), ("ubi_2", 3)];
+    assert_eq!(facts, expected.map(|(name, last)| format!("{name} true [::ffff:127.0.0.{last}]")));
+    let healthy = ubiverbs(&["doctor", "--nics", "3"]);
+    assert!(String::from_utf8_lossy(&healthy.stdout).contains("ubi_0, ubi_1, ubi_2"), "{healthy:?}");
+    let refused = ubiverbs(&["devices", "--nics", "65"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("there are 1 to 64 NICs, or hgx"), "{refused:?}");
+}
+
+fn facts(device: &serde_json::Value) -> String {
+    let gids: Vec<_> =
+        device["gids"].as_array().expect("a list").iter().filter_map(|gid| gid["gid"].as_str()).collect();
+    format!("{} {} [{}]", device["name"].as_str().expect("a name"), device["active"], gids.join(", "))
+}

@@ -24,10 +24,14 @@ fn installed(name: &str) -> PathBuf {
 
 /// Runs `true` by it, with no more time than it needs, and with this limit of file sizes in KiB.
 fn run(place: &Path, limit: &str, options: &[&str]) -> Output {
+    run_program(place, limit, options, &["true"])
+}
+
+fn run_program(place: &Path, limit: &str, options: &[&str], program: &[&str]) -> Output {
     let line = "ulimit -f \"$1\"; shift; exec timeout 60 \"$@\"";
     let mut command = Command::new("sh");
     command.args(["-c", line, "sh", limit]).arg(place.join("bin/ubiverbs")).arg("run").args(options);
-    command.args(["--", "true"]).output().expect("it runs")
+    command.arg("--").args(program).output().expect("it runs")
 }
 
 fn said(output: &Output) -> String {
@@ -65,4 +69,27 @@ fn a_program_runs_without_files_where_none_may_be_long() {
     let output = run(&place, "0", &["--check-report", report.to_str().expect("text")]);
     assert_eq!(output.status.code(), Some(1), "{:?}: {}", output.status, said(&output));
     assert!(said(&output).contains("cannot write"), "{}", said(&output));
+}
+
+/// Each NIC is at a place of PCI of its own: programs take functions of one device, or devices of one bus, for one NIC.
+#[test]
+fn the_nics_of_a_server_have_places_and_switches_of_their_own() {
+    let place = installed("run-nics");
+    let script = "echo $UBIVERBS_NICS; cd $UBIVERBS_FILES/sys/class/infiniband && for nic in *; do \
+        realpath --relative-to ../../devices $nic/device; cat $nic/device/numa_node $nic/ports/1/gids/0; done";
+    let server = ["--nics", "hgx", "--device", "ubi_0,ubi_7"];
+    for (options, nics, last) in [
+        (&server[..], "hgx", "pci7562:70/7562:70:00.0/7562:71:00.0/7562:72:00.0"),
+        (&["--nics", "8", "--device", "ubi_0,ubi_7"], "8", "pci7562:00/7562:00:00.0/7562:01:00.0/7562:09:00.0"),
+    ] {
+        let output = run_program(&place, "unlimited", options, &["sh", "-c", script]);
+        assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let lines: Vec<&str> = text.lines().collect();
+        let first = "pci7562:00/7562:00:00.0/7562:01:00.0/7562:02:00.0";
+        assert_eq!([lines[0], lines[1], lines[4]], [nics, first, last], "{text}");
+        let gids = ["01", "08"].map(|last| format!("0000:0000:0000:0000:0000:ffff:7f00:00{last}"));
+        assert_eq!([lines[3], lines[6]], gids, "{text}");
+        assert!(lines[2].parse::<i32>().is_ok() && lines.len() == 7, "{text}");
+    }
 }

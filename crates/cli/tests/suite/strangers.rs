@@ -1,4 +1,4 @@
-//! Whoever comes to a `--server`: without its secret nothing is done, and with it nothing but what a demo or a benchmark
+//! Strangers at a `--server`: without its secret nothing is done, and with it nothing but what a demo or a benchmark
 //! needs.
 #![allow(missing_docs)]
 

@@ -34,14 +34,14 @@ pub(crate) enum Purpose {
     Link = 2,
 }
 
-const MAGIC: [u8; 4] = *b"ubiG";
+const HELLO_MAGIC: [u8; 4] = *b"ubiG";
 
 impl Introduction {
     pub const LENGTH: usize = 56;
 
     pub fn encode(&self) -> [u8; Introduction::LENGTH] {
         let mut bytes = [0; Introduction::LENGTH];
-        bytes[..4].copy_from_slice(&MAGIC);
+        bytes[..4].copy_from_slice(&HELLO_MAGIC);
         bytes[4] = MESSAGE_VERSION;
         bytes[5] = self.purpose as u8;
         bytes[6..8].copy_from_slice(&self.port.to_le_bytes());
@@ -56,14 +56,14 @@ impl Introduction {
 
     /// The version of one that is of this crate, perhaps of another time.
     pub fn version(bytes: &[u8]) -> Option<u8> {
-        bytes.strip_prefix(&MAGIC)?.first().copied()
+        bytes.strip_prefix(&HELLO_MAGIC)?.first().copied()
     }
 
     /// None if it is none of ours.
     pub fn decode(bytes: &[u8]) -> Option<Introduction> {
         let bytes: &[u8; Introduction::LENGTH] = bytes.first_chunk()?;
         let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        if bytes[..4] != MAGIC || bytes[4] != MESSAGE_VERSION {
+        if bytes[..4] != HELLO_MAGIC || bytes[4] != MESSAGE_VERSION {
             return None;
         }
         let purpose = match bytes[5] {

@@ -8,7 +8,7 @@ use transport::{Completion, Data, Inbound, Operation, Queue, Remote, SendFlags, 
 use wire::{Ecn, Headers, Opcode};
 
 /// Payload of any packet: nobody reads it.
-static PAYLOAD: [u8; 4096] = [0; 4096];
+static ZERO_PAYLOAD: [u8; 4096] = [0; 4096];
 
 impl Network {
     /// Gives a message to its queue pair.
@@ -54,7 +54,6 @@ impl Network {
         let Endpoint { host, peer_host, .. } = self.endpoints[endpoint as usize];
         self.counts.packets_delivered += 1;
         self.delivered += u64::from(payload);
-        self.received[host as usize] += u64::from(payload);
         if self.captures.is_some() {
             self.capture(host, packet, true);
         }
@@ -63,7 +62,7 @@ impl Network {
             let inbound = Inbound {
                 headers: &packet.headers(),
                 count: 1,
-                payload: &PAYLOAD[..payload as usize],
+                payload: &ZERO_PAYLOAD[..payload as usize],
                 from: gid_of(peer_host),
                 grh: &[0; 40],
                 congestion_marked: packet.flags & FLAG_MARKED != 0,
@@ -91,8 +90,8 @@ impl Network {
         self.after(endpoint);
     }
 
-    /// After everything that goes into a queue pair: its answers go out, its completions are told, it gets in line if
-    /// it has more to send, and its next deadline is written down.
+    /// After everything that goes into a queue pair: its answers go out, its completions are reported, it gets in line
+    /// if it has more to send, and its next deadline is written down.
     fn after(&mut self, endpoint: u32) {
         let now = self.time();
         self.world.current = self.endpoints[endpoint as usize].window;

@@ -1,6 +1,7 @@
 //! Simulated clusters.
 //!
 //! - `behaviour`: whole runs: topologies, workloads, failures
+//! - `script`: what scripts of networks mean
 //! - `truth`: small networks beside what is computed by hand
 //! - `dcqcn`: DCQCN beside its paper
 //! - `hostile`: scripts thrown together by chance
@@ -8,4 +9,5 @@
 mod behaviour;
 mod dcqcn;
 mod hostile;
+mod script;
 mod truth;

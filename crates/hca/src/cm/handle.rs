@@ -92,7 +92,7 @@ impl Inner {
 }
 
 /// An id, for those who ask what there is.
-pub(super) fn report(key: IdKey, record: &IdRecord) -> inventory::ConnectionId {
+pub(super) fn report(key: IdKey, record: &IdRecord, device: Option<&Arc<Device>>) -> inventory::ConnectionId {
     // The kernel's `enum rdma_cm_state`.
     let state = match record.stage {
         Stage::Idle => 0,
@@ -112,7 +112,7 @@ pub(super) fn report(key: IdKey, record: &IdRecord) -> inventory::ConnectionId {
     };
     inventory::ConnectionId {
         number: key.0 as u32,
-        interface: record.local.map_or(0, |local| local.interface),
+        interface: device.map_or(0, |device| device.number()),
         queue_pair: record.qpn.value(),
         kind: record.kind.code(),
         space,

@@ -153,12 +153,13 @@ impl Id {
     }
 
     /// Takes an address and port; port 0 is any. A loopback address chooses no device, like a wildcard: with kernels it
-    /// is of no device, and libfabric finds no device that connects where it is.
+    /// is of no device, and libfabric finds no device that connects where it is. But those of NICs that share the
+    /// loopback choose theirs, all but the first's, which is the one that such programs know.
     #[doc(alias = "rdma_bind_addr")]
     pub fn bind(&self, address: SocketAddr) -> Result<(), CmError> {
         self.read(|record| record.expect("binding", &[Stage::Idle])).unwrap_or(Ok(()))?;
         let place = match address.ip() {
-            ip if is_anywhere(ip) => None,
+            ip if is_anywhere(ip) => self.nic.place_on_shared_loopback(ip),
             ip if ip.is_multicast() => return Err(CmError::NotLocal(ip)),
             ip => Some(self.nic.place(ip, route::scope_of(address))?),
         };

@@ -71,6 +71,14 @@ impl Nic {
         with_scope(destination.ip(), destination.port(), device.map_or(0, |device| device.interface_index()))
     }
 
+    /// The NIC that has a loopback address, if several share the loopback; the first of them, which has the usual one,
+    /// is left out.
+    pub(crate) fn place_on_shared_loopback(&self, address: IpAddr) -> Option<Place> {
+        let place = self.known_place(address, 0)?;
+        let is_meant = place.device.nic_position().is_some() && place.gid != Gid::from_ipv4(Ipv4Addr::LOCALHOST);
+        is_meant.then_some(place)
+    }
+
     /// What [`place`](Nic::place) returns, as far as it is known already.
     pub(crate) fn known_place(&self, address: IpAddr, scope: u32) -> Option<Place> {
         let gid = Gid::from_ip(address);

@@ -43,6 +43,11 @@ impl HostShare {
         self.device_with(gid).map_or(0, |device| device.interface_index())
     }
 
+    /// The number of the device that has an address, 0 if none has it.
+    pub fn device_number_of(&self, gid: Gid) -> u32 {
+        self.device_with(gid).map_or(0, |device| device.number())
+    }
+
     pub fn device_with(&self, gid: Gid) -> Option<Arc<Device>> {
         self.devices().into_iter().find(|device| device.port().gids.contains(&Some(gid)))
     }

@@ -33,7 +33,7 @@ impl Nic {
     fn sum(&self, of_qp: impl Fn(&Qp) -> Option<Counters>) -> Vec<(Arc<Device>, Counters)> {
         let mut of_device: HashMap<u32, Counters> = HashMap::new();
         self.each_qp(|qp| {
-            let device = of_device.entry(qp.context().device().interface_index()).or_default();
+            let device = of_device.entry(qp.context().device().number()).or_default();
             *device += of_qp(qp).unwrap_or_default();
         });
         let mut all: Vec<(Arc<Device>, Counters)> = self
@@ -41,7 +41,7 @@ impl Nic {
             .into_iter()
             .map(|device| {
                 let mut counters = device.counted();
-                counters += of_device.remove(&device.interface_index()).unwrap_or_default();
+                counters += of_device.remove(&device.number()).unwrap_or_default();
                 (device, counters)
             })
             .collect();
@@ -50,7 +50,7 @@ impl Nic {
             sum
         });
         let first = self.objects.first_opened.get().copied();
-        let place = all.iter().position(|(device, _)| Some(device.interface_index()) == first).unwrap_or(0);
+        let place = all.iter().position(|(device, _)| Some(device.number()) == first).unwrap_or(0);
         if let Some((_, counters)) = all.get_mut(place) {
             counters.incidents += self.of_no_queue_pair(&known);
             counters.engine_wakes += self.ground.progress.engine.wakes.so_far();

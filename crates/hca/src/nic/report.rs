@@ -42,7 +42,7 @@ impl Nic {
         shared.iter().for_each(|queue| of_domain.add(queue.domain().0));
         let mut domains = Vec::new();
         for context in &contexts {
-            let interface = context.device().interface_index();
+            let interface = context.device().number();
             let domain = |number| Domain { number, interface, users: of_domain.of(number) };
             domains.extend(context.domains().into_iter().map(domain));
         }
@@ -66,16 +66,13 @@ impl Nic {
                 .into_iter()
                 .map(|(device, counters)| Port {
                     device: device.name().to_owned(),
-                    interface: device.interface_index(),
+                    interface: device.number(),
                     counters,
                 })
                 .collect(),
             contexts: contexts
                 .iter()
-                .map(|context| inventory::Context {
-                    number: context.number(),
-                    interface: context.device().interface_index(),
-                })
+                .map(|context| inventory::Context { number: context.number(), interface: context.device().number() })
                 .collect(),
             domains,
             queue_pairs,
@@ -123,7 +120,7 @@ impl Nic {
         let mut ids = self.cm.report();
         for id in ids.iter_mut().filter(|id| id.interface == 0) {
             if let Some(source) = id.source.filter(|source| !source.ip().is_unspecified()) {
-                id.interface = self.ground.host.interface_of(wire::Gid::from_ip(source.ip()));
+                id.interface = self.ground.host.device_number_of(wire::Gid::from_ip(source.ip()));
             }
         }
         ids

@@ -501,7 +501,7 @@ impl CompletionQueue {
 
     /// Says which device it was made on.
     pub fn belongs_to(&self, device: &Device) {
-        self.interface.store(device.interface_index(), Ordering::Relaxed);
+        self.interface.store(device.number(), Ordering::Relaxed);
     }
 
     pub(crate) fn interface(&self) -> u32 {

@@ -1,7 +1,7 @@
-//! Devices: one per network interface that is up and has an address, with one port whose GID table follows the
-//! interface's addresses.
+//! Devices: one per network interface that is up and has an address, or one per NIC that was asked for in place of
+//! these, with one port whose GID table follows the interface's addresses.
 
-use crate::interfaces::Interface;
+use crate::interfaces::{FIRST_NIC_NUMBER, Interface};
 use latch::Rank;
 use latch::plain::{Guard, Mutex, RwLock};
 use std::net::{IpAddr, Ipv6Addr};
@@ -18,7 +18,8 @@ pub const GID_TABLE_LEN: usize = 64;
 pub struct Device {
     name: String,
     guid: u64,
-    index: u32,
+    number: u32,
+    interface: (String, u32),
     port: RwLock<Port>,
     /// What was counted by queue pairs that are gone, and by queue pair 1.
     counted: Mutex<Counters>,
@@ -48,9 +49,10 @@ impl Device {
     /// The device of an interface.
     pub fn of(interface: &Interface) -> Device {
         let device = Device {
-            name: format!("ubi_{}", interface.name),
+            name: interface.device.clone(),
             guid: guid(interface),
-            index: interface.index,
+            number: interface.number,
+            interface: (interface.name.clone(), interface.index),
             port: RwLock::new(Rank::Port, Port { active: false, interface_mtu: 0, gids: vec![None; GID_TABLE_LEN] }),
             counted: Mutex::new(Rank::PortCounters, Counters::default()),
         };
@@ -58,7 +60,7 @@ impl Device {
         device
     }
 
-    /// `ubi_` and the interface's name.
+    /// `ubi_` and the interface's name, or the NIC's number.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -68,9 +70,24 @@ impl Device {
         self.guid
     }
 
-    /// The number of its interface.
+    /// A number that no other device has: that of its interface, or one that no interface has.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The number of its interface, by which packets come and go. Several devices may be of one.
     pub fn interface_index(&self) -> u32 {
-        self.index
+        self.interface.1
+    }
+
+    /// The name of its interface.
+    pub fn interface_name(&self) -> &str {
+        &self.interface.0
+    }
+
+    /// Which of the NICs it is, if NICs take the place of the host's interfaces; all are of one interface then.
+    pub fn nic_position(&self) -> Option<usize> {
+        self.number.checked_sub(FIRST_NIC_NUMBER).map(|position| position as usize)
     }
 
     /// What was counted by queue pairs of this process that are gone, and by queue pair 1.
@@ -172,13 +189,13 @@ fn guid(interface: &Interface) -> u64 {
     if interface.mac != [0; 6] {
         return u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f]);
     }
-    // No hardware address: the machine's own number and the name, mixed. The "local" bit says that no registry assigned
-    // it.
+    // No hardware address: the machine's own number and the device's name, mixed. The "local" bit says that no registry
+    // assigned it.
     let machine = std::fs::read_to_string("/etc/machine-id").unwrap_or_default();
     let mix = machine
         .trim()
         .bytes()
-        .chain(interface.name.bytes())
+        .chain(interface.device.trim_start_matches("ubi_").bytes())
         .fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
     mix | 0x0200_0000_0000_0000
 }

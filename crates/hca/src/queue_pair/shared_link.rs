@@ -349,6 +349,16 @@ impl Shared {
         }
     }
 
+    /// Whether an answer to the peer waits until the link is up. What it answers does not complete before: a program that
+    /// leaves by `_exit` once it has its message has acknowledged it.
+    #[inline]
+    pub fn keeps_answer(&self, path: &Path, pair: &QueuePair) -> bool {
+        self.waits
+            && matches!(&path.link, Link::Shared(link) if link.state() == State::Connecting)
+            && pair.owes_answer()
+            && pair.state().receives()
+    }
+
     /// It no longer waits. Answers for how many nanoseconds it did.
     pub fn resumed(&mut self, now: Time) -> u64 {
         if std::mem::take(&mut self.waits) { now.since(self.since) } else { 0 }

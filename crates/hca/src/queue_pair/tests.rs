@@ -5,7 +5,12 @@ use super::*;
 use crate::ground::Options;
 use crate::interfaces::Interface;
 use crate::objects::device::Device;
+use ::host::ports::Ports;
+use ::host::slots::{Slot, Slots};
+use link::shared::Exchange;
+use link::udp::attachment::Attachment;
 use std::net::{IpAddr, Ipv4Addr};
+use std::time::Instant;
 use transport::{Capabilities, Data, Limits, Operation, QueuePairConfig, Remote, SendFlags};
 use wire::access::Access;
 use wire::{Gid, Mtu, Pkey, Psn};
@@ -26,6 +31,7 @@ impl End {
             running: true,
             mtu: 65536,
             addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
+            ..Interface::default()
         };
         let context = Arc::new(Context::new(Arc::new(Device::of(&interface))).unwrap());
         let domain = context.new_domain();
@@ -133,4 +139,74 @@ fn queue_pairs_need_the_ground_alone() {
     carry(&ground, [&a, &b]);
     assert_eq!(a.completed(), [(4, Status::RemoteAccess)]);
     assert_eq!((a.qp.state(), b.qp.state()), (State::Error, State::Error));
+}
+
+/// Looks until it is so, for at most a minute.
+#[track_caller]
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}: not within a minute");
+        std::thread::yield_now();
+    }
+}
+
+/// Sees to the links of this process, as a thread that drives the NIC does.
+fn serve(ground: &Ground, end: &End) {
+    ground.links.udp.receive(false, |_| {});
+    if ground.links.exchange.is_called() {
+        ground.links.exchange.serve(|_, _| {});
+        ground.links.exchange.resume(true, |_| end.qp.resume(ground, ground.now()));
+    }
+}
+
+#[test]
+fn a_message_completes_when_its_acknowledgement_has_a_link() {
+    let ground = Ground::attach(Options::default(), Vec::new()).unwrap();
+    let end = End::new(&ground, 1);
+    let slots = Slots::open().unwrap();
+    let slot = slots.take().unwrap();
+    let mut attachment = Attachment::open_port(&slots, &Ports::new(&slots), 0).unwrap();
+    let peer = Exchange::new(&slots, true).unwrap();
+    end.connect(&ground, slot.qpn(1));
+    let sge = Sge { address: end.memory.as_ptr() as u64, length: 9000, key: end.key };
+    end.qp.receive(&ground, &[ReceiveRequest { wr_id: 3, sges: &[sge] }], 0).unwrap();
+
+    // The peer's link leads here, and it has not answered about ours.
+    let link = peer.reach(Slot::of(end.qp.qpn()).unwrap(), 0).unwrap();
+    until("the peer's link is up", || {
+        serve(&ground, &end);
+        peer.serve(|_, _| {});
+        link.state() == link::shared::State::Up
+    });
+    let mut headers = wire::Headers::new(Opcode::RcSendOnly, end.qp.qpn(), Psn::new(7));
+    (headers.bth.pkey, headers.bth.ack_req) = (Pkey::DEFAULT, true);
+    let fill = |out: &mut [u8]| -> Result<(), ()> {
+        out.fill(9);
+        Ok(())
+    };
+    let here = Gid::from_ipv4(Ipv4Addr::LOCALHOST);
+    link.writer().unwrap().push((here, here), &headers, (1, 1024), 100, fill).unwrap();
+    ground.links.exchange.each_with_something(None, false, |inbound| {
+        let mut reading = inbound.reader().unwrap();
+        assert!(reading.front().unwrap().is_some());
+        end.qp.take_run(&ground, ground.now(), None, &mut reading).unwrap();
+    });
+    assert_eq!(end.memory[..101], [[9; 100].as_slice(), &[1]].concat());
+    assert_eq!(end.completed(), [], "a program that ends now would not have acknowledged it");
+
+    until("the link is up", || {
+        attachment.receive(|_| {}, |_, _| {});
+        peer.serve(|_, _| {});
+        serve(&ground, &end);
+        peer.has_inbound() && !ground.links.exchange.has_stalled()
+    });
+    assert_eq!(end.completed(), [(3, Status::Success)]);
+    let mut acknowledged = 0;
+    peer.each_with_something(None, false, |inbound| {
+        let front = inbound.reader().unwrap().front().unwrap().map(|front| front.headers.bth);
+        assert_eq!(front.map(|bth| (bth.opcode, bth.psn)), Some((Opcode::RcAcknowledge, Psn::new(7))));
+        acknowledged += 1;
+    });
+    assert_eq!(acknowledged, 1);
 }

@@ -207,7 +207,7 @@ impl Ground {
     fn class_asked(&self, destination: Gid, datagram: &[u8]) -> Option<ManagementClass> {
         let (header, _) = MadHeader::parse(datagram).ok()?;
         let (class, version) = (header.management_class, header.class_version);
-        let (interface, oui) = (self.host.interface_of(destination), ::mad::class::oui(class, datagram));
+        let (interface, oui) = (self.host.device_number_of(destination), ::mad::class::oui(class, datagram));
         (!header.is_response()).then_some(ManagementClass { interface, class, version, oui })
     }
 

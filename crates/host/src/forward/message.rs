@@ -26,7 +26,7 @@ use crate::arrival::{Arrival, Origin};
 use std::net::IpAddr;
 use wire::{Gid, IpHeader, Ipv4Header, Ipv6Header, Packet};
 
-const MAGIC: [u8; 4] = *b"UbiF";
+const MESSAGE_MAGIC: [u8; 4] = *b"UbiF";
 const MESSAGE_VERSION: u8 = 1;
 const KIND_PACKETS: u8 = 1;
 /// The numbers between are those of [`greeting`](crate::greeting).
@@ -46,7 +46,7 @@ pub fn append(message: &mut Vec<u8>, arrival: &Arrival<'_>) -> bool {
         return false;
     }
     if message.is_empty() {
-        message.extend(MAGIC);
+        message.extend(MESSAGE_MAGIC);
         let kind = if arrival.origin == Origin::Local { KIND_LOCAL } else { KIND_PACKETS };
         message.extend([MESSAGE_VERSION, kind, 0, 0]);
     }
@@ -86,7 +86,7 @@ pub fn read(message: &[u8], mut take: impl FnMut(&Arrival<'_>)) -> u32 {
         KIND_LOCAL => Origin::Local,
         _ => return 1,
     };
-    if *magic != MAGIC || *version != MESSAGE_VERSION {
+    if *magic != MESSAGE_MAGIC || *version != MESSAGE_VERSION {
         return 1;
     }
     let mut malformed = 0;

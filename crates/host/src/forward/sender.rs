@@ -56,8 +56,8 @@ pub struct Forwarded {
     pub system: u64,
 }
 
-/// How long a new owner of a slot that is another user gets nothing, from the first packet on that it could not have:
-/// the former owner's peers should have given up by then.
+/// How long a new owner of a slot that is another user gets nothing, from the former owner's end on, or from the first
+/// packet on if that was not noticed: the former owner's peers should have given up by then.
 const NEW_OWNER_QUARANTINE: Duration = Duration::from_secs(10);
 
 /// More slots than these are not remembered.
@@ -67,7 +67,7 @@ const MAX_REMEMBERED_SLOTS: usize = 4096;
 /// then was meant for the former owner.
 #[derive(Debug, Default)]
 struct FormerOwners {
-    /// The user, and when the first packet came that a new owner could not have.
+    /// The user, and when it was noticed that it has the slot no more.
     slots: HashMap<Slot, (u32, Option<Instant>)>,
 }
 
@@ -75,8 +75,30 @@ impl FormerOwners {
     /// A process of that user has the slot.
     fn note(&mut self, slot: Slot, uid: u32) {
         if self.slots.len() < MAX_REMEMBERED_SLOTS {
-            self.slots.entry(slot).or_insert((uid, None));
+            let (owner, ended) = self.slots.entry(slot).or_insert((uid, None));
+            if *owner == uid {
+                *ended = None;
+            }
         }
+    }
+
+    /// The slots that processes of that user had, as far as is known.
+    fn had_by(&self, uid: u32) -> Vec<Slot> {
+        let has = |(slot, (owner, ended)): (&Slot, &(u32, Option<Instant>))| {
+            (*owner == uid && ended.is_none()).then_some(*slot)
+        };
+        self.slots.iter().filter_map(has).collect()
+    }
+
+    /// The process that had the slot has ended. Another owner gets what comes from some time after this on, whenever it
+    /// takes the slot.
+    fn ended(&mut self, slot: Slot, now: Instant) {
+        if let Some((_, ended)) = self.slots.get_mut(&slot) {
+            ended.get_or_insert(now);
+        }
+        // Of those whose time is over nothing needs to be known.
+        let counts = |ended: Instant| now.saturating_duration_since(ended) < NEW_OWNER_QUARANTINE;
+        self.slots.retain(|_, (_, ended)| ended.is_none_or(counts));
     }
 
     /// Whether that user gets what comes for the slot: it had it, or what comes is not the former owner's any more.
@@ -84,16 +106,16 @@ impl FormerOwners {
         if self.slots.len() >= MAX_REMEMBERED_SLOTS && !self.slots.contains_key(&slot) {
             return true;
         }
-        let (owner, refused) = self.slots.entry(slot).or_insert((uid, None));
+        let (owner, ended) = self.slots.entry(slot).or_insert((uid, None));
         if *owner != uid {
             // What comes for the new owner does not begin the wait again, or it would wait for ever.
-            let since = *refused.get_or_insert(now);
+            let since = *ended.get_or_insert(now);
             if now.saturating_duration_since(since) < NEW_OWNER_QUARANTINE {
                 return false;
             }
             *owner = uid;
         }
-        *refused = None;
+        *ended = None;
         true
     }
 }
@@ -149,8 +171,21 @@ impl Forwarder {
     }
 
     /// Processes of our own user have these slots: if one of them ends, what is under way for it is not for another user.
-    pub fn note_own(&mut self, slots: Vec<Slot>) {
-        slots.into_iter().for_each(|slot| self.former.note(slot, own_uid()));
+    /// Those that had others, and have ended, are not remembered for ever: slots are few, and a process may live long.
+    pub fn note_own(&mut self, slots: Vec<Slot>, now: Instant) {
+        if slots.is_empty() {
+            return;
+        }
+        let uid = own_uid();
+        for slot in self.former.had_by(uid) {
+            // One that is stopped answers no probe, and has its slot.
+            let has_it =
+                || !matches!(names::owner(Name::Slot(slot)), Ok(owner) if owner.is_none_or(|owner| owner.uid != uid));
+            if !slots.contains(&slot) && !has_it() {
+                self.former.ended(slot, now);
+            }
+        }
+        slots.into_iter().for_each(|slot| self.former.note(slot, uid));
     }
 
     /// What it has done.
@@ -276,7 +311,7 @@ impl Forwarder {
                         }
                         loss = Loss::Full;
                     }
-                    _ => self.close(owner),
+                    _ => self.close_ended(owner, now),
                 },
             }
         }
@@ -297,6 +332,7 @@ impl Forwarder {
             Err(_) => false,
             Ok(_) => {
                 self.ways.remove(&name);
+                name.slot().into_iter().for_each(|slot| self.former.ended(slot, now));
                 // Without a name that leads there it may be the connection of a process that has ended.
                 if !self.ways.values().any(|way| way.owner == owner) {
                     self.connections.remove(&owner);
@@ -311,9 +347,18 @@ impl Forwarder {
         self.ways.retain(|_, way| way.owner != owner);
     }
 
+    /// Closes the connection to a process that has ended.
+    fn close_ended(&mut self, owner: Owner, now: Instant) {
+        let names = self.ways.iter().filter(|(_, way)| way.owner == owner);
+        for slot in names.filter_map(|(name, _)| name.slot()).collect::<Vec<_>>() {
+            self.former.ended(slot, now);
+        }
+        self.close(owner);
+    }
+
     /// Closes the connections whose other end has gone. A server whose clients come and go would keep one for each of
     /// the last [`MAX_KEPT_CONNECTIONS`], and a program has few descriptors.
-    fn forget_ended(&mut self) {
+    fn forget_ended(&mut self, now: Instant) {
         let descriptor = |connection: &Connection| connection.socket.raw();
         let ask = |fd| libc::pollfd { fd, events: 0, revents: 0 };
         let mut asked: Vec<libc::pollfd> = self.connections.values().map(descriptor).map(ask).collect();
@@ -321,8 +366,10 @@ impl Forwarder {
         let ended = unsafe { libc::poll(asked.as_mut_ptr(), asked.len() as libc::nfds_t, 0) };
         if ended > 0 {
             let has_ended = |fd| asked.iter().any(|asked| asked.fd == fd && asked.revents != 0);
-            self.connections.retain(|_, connection| !has_ended(connection.socket.raw()));
-            self.ways.retain(|_, way| self.connections.contains_key(&way.owner));
+            let ended = self.connections.iter().filter(|(_, connection)| has_ended(connection.socket.raw()));
+            for owner in ended.map(|(owner, _)| *owner).collect::<Vec<_>>() {
+                self.close_ended(owner, now);
+            }
         }
     }
 
@@ -338,7 +385,7 @@ impl Forwarder {
         {
             return Err(Loss::Nobody);
         }
-        self.forget_ended();
+        self.forget_ended(now);
         let owner = Owner::of(name, process);
         if !self.connections.contains_key(&owner) {
             let (backlog, size) = (UNREAD_BYTES_MAX, size_of::<libc::c_int>() as libc::socklen_t);
@@ -393,6 +440,27 @@ mod tests {
         assert!(owners.may_take_over(slot, 2, at(15_001)));
         assert!(!owners.may_take_over(slot, 1, at(15_002)), "the first user is now another one");
         assert!(owners.may_take_over(Slot::new(8).unwrap(), 2, at(15_002)), "nobody had this one");
+    }
+
+    #[test]
+    fn a_slot_whose_owner_ended_long_ago_is_the_next_users_at_once() {
+        let (mut owners, start) = (FormerOwners::default(), Instant::now());
+        let at = |milliseconds| start + Duration::from_millis(milliseconds);
+        let slots = [7, 8, 9].map(|number| Slot::new(number).unwrap());
+        slots.iter().for_each(|slot| owners.note(*slot, 1));
+        assert_eq!(owners.had_by(1).len(), 3);
+        slots.iter().for_each(|slot| owners.ended(*slot, at(0)));
+        assert!(owners.had_by(1).is_empty() && owners.had_by(2).is_empty());
+        assert!(!owners.may_take_over(slots[0], 2, at(9_000)), "the former owner's peers may not have given up");
+        assert!(owners.may_take_over(slots[0], 2, at(10_000)));
+        assert!(owners.may_take_over(slots[1], 2, at(3_600_000)), "the first packet after an hour");
+        // It was taken by the same user again.
+        owners.note(slots[2], 1);
+        assert!(!owners.may_take_over(slots[2], 2, at(3_600_000)));
+        // What is over is not kept.
+        owners.ended(slots[2], at(3_600_000));
+        owners.ended(slots[2], at(7_200_000));
+        assert!(!owners.slots.contains_key(&slots[2]));
     }
 
     #[test]

@@ -517,7 +517,7 @@ impl Attachment {
                 side.steering.suspect();
             }
             side.steering.progress(receiver.raw_fd(), receiver.identity(), now);
-            self.forwarder.note_own(side.steering.take_found());
+            self.forwarder.note_own(side.steering.take_found(), now);
             if let (None, Some(socket)) = (before, side.steering.socket()) {
                 // If it cannot be watched, answers are read when the round ends.
                 let _ = registry.watch(socket, *key);

@@ -17,7 +17,7 @@ const MAX_SPARE_STREAMS: usize = 8;
 
 /// What the driver says of arguments that are wrong, and of no room. After any other error it says the same of all that
 /// is done in the context.
-const ARGUMENTS: [DriverError; 2] = [DriverError(1), DriverError(2)];
+const ARGUMENT_ERRORS: [DriverError; 2] = [DriverError(1), DriverError(2)];
 
 static NIC_CONTEXTS: Mutex<Vec<(DeviceNumber, Arc<NicContext>)>> = Mutex::new(Rank::GpuContexts, Vec::new());
 
@@ -76,7 +76,7 @@ impl NicContext {
             begun.and(ended)
         });
         finished.inspect_err(|error| {
-            if !ARGUMENTS.contains(error) {
+            if !ARGUMENT_ERRORS.contains(error) {
                 self.is_broken.store(true, Ordering::Relaxed);
             }
         })

@@ -115,7 +115,7 @@ fn a_slot_given_to_another_key_is_never_mistaken() {
         slot.gate.open(2);
         let _ = (old.join().unwrap(), new.join().unwrap());
         assert_eq!(slot.access(1), Err(Shut::OtherKey));
-        assert_eq!(slot.access(2), Ok(20), "whoever was turned away has counted himself out");
+        assert_eq!(slot.access(2), Ok(20), "an access that was turned away has counted itself out");
         slot.gate.close();
         slot.gate.drain(&slot.bell);
     });

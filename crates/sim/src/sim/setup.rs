@@ -49,12 +49,6 @@ impl Sim {
         self.net.default_link = config;
     }
 
-    /// Both directions between two hosts.
-    pub fn set_link(&mut self, a: HostId, b: HostId, config: LinkConfig) {
-        self.set_direction(a, b, config);
-        self.set_direction(b, a, config);
-    }
-
     /// The port of the switch that leads to a host: what all others send to it over links of datagrams waits there for
     /// the same wire. Of
     /// `config` its bandwidth, queue, marks, delay and faults count.

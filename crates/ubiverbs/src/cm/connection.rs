@@ -13,7 +13,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 /// A connection that stands: what a [`QueuePair`] can do, it can, and it knows its peer's address and when the peer has
-/// gone. A handle; clones are the same connection. When the last is dropped, the peer is told that it has ended.
+/// gone. A handle; clones are the same connection. When the last is dropped, the peer is notified that it has ended.
 ///
 /// When it ends, from either side, work that is not done comes back with an error; that also happens if the peer's
 /// process is killed. Where the peer ends it, what it had received before counts as sent.
@@ -114,8 +114,8 @@ impl<T: Connected> Connection<T> {
         !self.inner.party.has_ended() && self.inner.qp.close_reason().is_none()
     }
 
-    /// Ends it: work that is not done comes back with an error, and the peer is told. Done when the peer has agreed, or
-    /// does not answer.
+    /// Ends it: work that is not done comes back with an error, and the peer is notified. Done when the peer has
+    /// agreed, or does not answer.
     ///
     /// # Cancel safety
     /// The connection has ended when this returns. Dropping what it returns only means not to wait for the peer.

@@ -100,8 +100,8 @@ impl<T: Connected> Handshake<T> {
     /// Begins, without waiting.
     ///
     /// # Cancel safety
-    /// Dropping it gives the attempt up, and the peer is told: an acceptance is a refusal then, and a connection that
-    /// stood already is ended. The queue pair goes with it, and its work ends with [`Error::Destroyed`].
+    /// Dropping it gives the attempt up, and the peer is notified: an acceptance is a refusal then, and a connection
+    /// that stood already is ended. The queue pair goes with it, and its work ends with [`Error::Destroyed`].
     pub fn start(self) -> Pending<Connection<T>> {
         Pending::start(self.run())
     }

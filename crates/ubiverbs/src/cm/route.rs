@@ -137,7 +137,7 @@ pub fn resolve_from<T: Transport>(source: SocketAddr, to: SocketAddr) -> Pending
 /// several addresses of a name, the first that accepts.
 ///
 /// # Cancel safety
-/// Dropping it gives the attempt up, and the peer is told. A connection that stood already is ended by that: await
+/// Dropping it gives the attempt up, and the peer is notified. A connection that stood already is ended by that: await
 /// `&mut connecting` to wait longer.
 #[doc(alias = "rdma_create_ep")]
 pub fn connect(to: impl ToAddresses) -> Pending<Connection<Reliable>> {

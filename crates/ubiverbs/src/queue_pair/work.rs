@@ -122,7 +122,7 @@ impl Work {
         }
     }
 
-    /// The work request, whose completion is told.
+    /// The work request, whose completion is reported.
     #[inline]
     pub(super) fn request<'a>(&self, wr_id: u64, flags: SendFlags, data: Data<'a>) -> SendRequest<'a> {
         self.quiet_request(wr_id, flags | SendFlags::SIGNALED, data)
@@ -177,7 +177,7 @@ impl Core {
         }
     }
 
-    /// Takes work on bytes that are copied and of which only a failure is told.
+    /// Takes work on bytes that are copied and of which only a failure is reported.
     #[inline]
     pub(super) fn quietly(
         &self,

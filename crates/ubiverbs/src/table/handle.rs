@@ -16,7 +16,7 @@ impl Table {
         if self.asynchronous.load(Ordering::SeqCst) || self.asynchronous.swap(true, Ordering::SeqCst) {
             return Poll::Pending;
         }
-        // The first to wait: from now on completions are told at once. What completed before is looked for here.
+        // The first to wait: from now on completions are reported at once. What completed before is looked for here.
         let queues: Vec<Arc<dyn Reporter>> = lock(&self.queues).iter().filter_map(Weak::upgrade).collect();
         for queue in queues {
             Arc::clone(&queue).make_asynchronous();

@@ -1,5 +1,5 @@
 //! What cannot be: names and addresses that nobody has, packets that the cable does not carry, peers that are not
-//! there, a port that somebody else holds. Each is a clear error, soon, and the program goes on.
+//! there, a port that another program holds. Each is a clear error, soon, and the program goes on.
 
 use crate::actor::{self, Actor, NOBODY, Outcome, USER, hear, say};
 use crate::network::{DEVICE, Host, Network};
@@ -58,7 +58,7 @@ pub fn dreamer(arguments: &[String]) -> Outcome {
     to_rtr(&end, index, dgid, Mtu::B1024)?;
 
     let foreign = end.pd.queue_pair::<Reliable>(&end.cq).source(peer).prepare().map(|_| ());
-    check(matches!(foreign, Err(Error::NoAddress { .. })), "a source address of somebody else", foreign)?;
+    check(matches!(foreign, Err(Error::NoAddress { .. })), "a source address of another host", foreign)?;
     let empty = to_rtr(&end, 63, dgid, Mtu::B1024);
     check(matches!(empty, Err(Error::Modify(ModifyError::NoSourceAddress { index: 63 }))), "an empty entry", empty)?;
     let beyond = to_rtr(&end, 200, dgid, Mtu::B1024);
@@ -225,7 +225,7 @@ pub fn hog(arguments: &[String]) -> Outcome {
     Ok(())
 }
 
-/// Works where somebody else holds the port: inside the process, then with the peer once the port is free.
+/// Works where another program holds the port: inside the process, then with the peer once the port is free.
 pub fn crowded(arguments: &[String]) -> Outcome {
     let [source, peer] = arguments else { return Err("two addresses".into()) };
     let (source, peer): (IpAddr, IpAddr) = (source.parse()?, peer.parse()?);
@@ -264,7 +264,7 @@ pub fn a_port_that_is_not_shared_leaves_the_host_alone_and_says_so() {
     assert_eq!(traffic::everything([(left, left.v4), (right, right.v4)], 1, "").again, 0);
 }
 
-/// Milliseconds that an answer may take: on a busy machine it takes a while until somebody else has the port.
+/// Milliseconds that an answer may take: on a busy machine it takes a while until another program has the port.
 const PATIENT: &str = "500";
 
 fn target_as_nobody(host: &Host) -> Actor {
@@ -277,7 +277,7 @@ fn mover(host: &Host) -> Actor {
 
 pub fn users_share_the_port_with_each_other_and_with_other_hosts() {
     let Network { left, right } = &Network::new(1500);
-    // Whoever comes first has the port; the other's packets are forwarded.
+    // The first comer has the port; the other's packets are forwarded.
     let mut first = target_as_nobody(left);
     let mut neighbour = mover(left);
     traffic::introduce(&mut neighbour, &mut first);

@@ -57,7 +57,7 @@ pub fn guest(arguments: &[String]) -> Outcome {
     let connection = route.connect().queue_pair(qp).wait()?;
     say("connected", connection.link());
     if hear("")? == "ask" {
-        // Nobody receives it: it is asked for again and again, and answered as long as somebody is there.
+        // Nobody receives it: it is asked for again and again, and answered as long as a process is there.
         let asking = connection.send_inline(b"are you there?")?;
         say("asking", "");
         if let Err(Error::Completion(error)) = asking.wait().map_err(|failed| failed.error) {

@@ -9,7 +9,8 @@ pub fn command(name: &str) -> Command {
     Command::new(directory().join(name))
 }
 
-/// A directory with all examples. Whoever has built them says so with this variable, and they are not built once more.
+/// A directory with all examples. A caller that has built them says so with this variable, and they are not built once
+/// more.
 const BUILT: &str = "UBIVERBS_TEST_EXAMPLES";
 
 /// Where the examples are; unless they are there, built as people build them: with the features of this package alone.

@@ -134,7 +134,7 @@ fn giving_up_for_ever_fills_no_queue_and_no_memory() -> Result<(), Error> {
         }
         assert_eq!(taken(b.recv(pd.allocate(8)?)?), [number]);
     }
-    // Whoever never takes a message gets no more than the queue holds: the peer waits.
+    // A receiver that never takes a message gets no more than the queue holds: the peer waits.
     for number in 0..60 {
         drop(a.send_inline(&[number])?);
         drop(b.recv(pd.allocate(8)?)?);
@@ -152,13 +152,13 @@ fn a_receive_can_be_taken_up_without_another_buffer() -> Result<(), Error> {
     let [a, b] = connected_pair::<Reliable>(&pd, &cq)?;
     assert!(b.resume_recv().is_none(), "nothing was posted");
     let waited_for = b.recv(pd.allocate(8)?)?;
-    assert!(b.resume_recv().is_none(), "somebody waits for it");
+    assert!(b.resume_recv().is_none(), "a task waits for it");
     drop(waited_for);
     for _ in 0..1000 {
         cancel_pending(b.resume_recv().expect("the one receive"));
     }
     let first = b.resume_recv().expect("the one receive");
-    assert!(b.resume_recv().is_none(), "one receive, and somebody waits for it");
+    assert!(b.resume_recv().is_none(), "one receive, and a task waits for it");
     a.send_inline(b"one")?.wait()?;
     assert_eq!(taken(first), b"one");
     assert_eq!(b.outstanding().1, 0);
@@ -431,7 +431,7 @@ fn a_listener_keeps_those_who_asked() -> Result<(), Error> {
     cancel_pending(listener.next());
     cancel_pending(listener.accept());
     let client = cm::connect(listener.local_addr());
-    // Somebody has asked by now, or will have: nothing is lost either way.
+    // A peer has asked by now, or will have: nothing is lost either way.
     drop(listener.next());
     drop(listener.accept());
     let server = listener.next().wait()?.accept().wait()?;
@@ -452,7 +452,7 @@ fn the_end_of_a_connection_is_told_as_often_as_it_is_asked_for() -> Result<(), E
     let (_listener, client, server) = connection()?;
     cancel_pending(server.closed());
     assert!(server.closed().wait_for(Duration::from_millis(1)).is_none());
-    // To end it is not to be taken back, whoever waits for that.
+    // To end it is not to be taken back, though a task waits for that.
     drop(client.disconnect_with(b"enough"));
     for _ in 0..3 {
         let reason = server.closed().wait()?;

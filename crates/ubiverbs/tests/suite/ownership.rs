@@ -313,7 +313,7 @@ fn many_threads_share_one_queue_pair() -> Result<(), Error> {
                 let mut last = None;
                 for _ in 0..ROUNDS {
                     let before = a.fetch_add(there, 1)?.wait()?;
-                    assert!(last.is_none_or(|last| before > last), "answers go to whoever asked");
+                    assert!(last.is_none_or(|last| before > last), "answers go to the one that asked");
                     last = Some(before);
                 }
                 Ok::<(), Error>(())

@@ -257,7 +257,7 @@ fn work_left_to_the_queue_after_it_was_done_is_still_told() -> Result<(), Error>
     cq.arm();
     sending.polled(1);
     receiving.polled(2);
-    assert_eq!(channel.wait()?, cq, "whoever sleeps on the channel is woken");
+    assert_eq!(channel.wait()?, cq, "a thread that sleeps on the channel is woken");
     assert_eq!(cq.poll()?.map(|completion| completion.wr_id()).collect::<Vec<_>>(), [1, 2]);
     Ok(())
 }

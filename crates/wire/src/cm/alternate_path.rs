@@ -1,6 +1,7 @@
 //! LAP and APR: a connected side offers another path, the other answers (specification 12.8.1 and 12.8.2).
 
 use super::code::codes;
+use super::fields::message;
 use super::{BODY_LEN, CommId, Data, MessageKind, Path};
 use crate::cursor::{Reader, Writer};
 use crate::{EncodeError, Header, ParseError, Qpn, Timeout};
@@ -76,47 +77,20 @@ codes! {
     }
 }
 
-/// Alternate path response.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Apr {
-    /// The sender's name for the connection.
-    pub local_comm_id: CommId,
-    /// The receiver's name for it.
-    pub remote_comm_id: CommId,
-    /// How many bytes of [`Apr::info`] count.
-    pub info_length: u8,
-    /// What became of the path.
-    pub status: ApStatus,
-    /// What would have been accepted, depending on the status.
-    pub info: Data<72>,
-    /// For the user.
-    pub private_data: Data<148>,
-}
-
-impl Apr {
-    /// Reads it from the front of `body`.
-    pub fn parse(body: &[u8]) -> Result<Apr, ParseError> {
-        let mut reader = Reader::new(Header::Cm(MessageKind::Apr), BODY_LEN, body)?;
-        let local_comm_id = CommId::new(reader.u32()?);
-        let remote_comm_id = CommId::new(reader.u32()?);
-        let info_length = reader.u8()?;
-        let status = ApStatus::from_code(reader.u8()?);
-        let _reserved = reader.u16()?;
-        let info = Data::new(reader.array()?);
-        let private_data = Data::new(reader.array()?);
-        Ok(Apr { local_comm_id, remote_comm_id, info_length, status, info, private_data })
-    }
-
-    /// Writes it to the front of `out`; returns its length.
-    pub fn encode(&self, out: &mut [u8]) -> Result<usize, EncodeError> {
-        let mut writer = Writer::new(Header::Cm(MessageKind::Apr), BODY_LEN, out)?;
-        writer.u32(self.local_comm_id.value())?;
-        writer.u32(self.remote_comm_id.value())?;
-        writer.u8(self.info_length)?;
-        writer.u8(self.status.code())?;
-        writer.u16(0)?;
-        writer.array(*self.info.bytes())?;
-        writer.array(*self.private_data.bytes())?;
-        Ok(writer.finish())
+message! {
+    /// Alternate path response.
+    Apr {
+        /// The sender's name for the connection.
+        local_comm_id: CommId;
+        /// The receiver's name for it.
+        remote_comm_id: CommId;
+        /// How many bytes of [`Apr::info`] count.
+        info_length: u8;
+        /// What became of the path.
+        status: ApStatus, then 2 reserved;
+        /// What would have been accepted, depending on the status.
+        info: Data<72>;
+        /// For the user.
+        private_data: Data<148>;
     }
 }

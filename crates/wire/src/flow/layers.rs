@@ -5,8 +5,8 @@ use super::{ETHERNET_HEADER, bytes_at, u16_at, u32_at};
 
 pub(super) const TYPE_IPV4: u16 = 0x0800;
 pub(super) const TYPE_IPV6: u16 = 0x86dd;
-const VLAN: [u16; 3] = [0x8100, 0x88a8, 0x9100];
-const MPLS: [u16; 2] = [0x8847, 0x8848];
+const VLAN_ETHERTYPES: [u16; 3] = [0x8100, 0x88a8, 0x9100];
+const MPLS_ETHERTYPES: [u16; 2] = [0x8847, 0x8848];
 /// Ethernet inside GRE.
 const TYPE_BRIDGED: u16 = 0x6558;
 
@@ -188,7 +188,7 @@ impl Stack {
         let mut vlan = None;
         for _ in 0..MAX_TAGS {
             let (true, Some(tag), Some(after)) =
-                (VLAN.contains(&ether_type), u16_at(frame, next), u16_at(frame, next + 2))
+                (VLAN_ETHERTYPES.contains(&ether_type), u16_at(frame, next), u16_at(frame, next + 2))
             else {
                 break;
             };
@@ -206,7 +206,7 @@ impl Stack {
             TYPE_IPV4 => Some(Stack::from_ipv4(frame, at)),
             TYPE_IPV6 => Some(Stack::from_ipv6(frame, at)),
             TYPE_BRIDGED => Some(Stack::from_ethernet(frame, at)),
-            _ if MPLS.contains(&ether_type) => Some(Stack::from_labels(frame, at)),
+            _ if MPLS_ETHERTYPES.contains(&ether_type) => Some(Stack::from_labels(frame, at)),
             _ => None,
         }
     }

@@ -1,4 +1,4 @@
-//! Messages of the connection manager in somebody else's name, or in an envelope that none may come in.
+//! Messages of the connection manager in another's name, or in an envelope that none may come in.
 
 use std::time::{Duration, Instant};
 
@@ -10,28 +10,28 @@ use crate::craft::{self, Envelope};
 use crate::hand::Hand;
 use crate::network::{Network, User};
 use crate::random::Random;
-use crate::stage::{Pair, Place};
+use crate::stage::{Pair, VictimPlacement};
 
 pub const ATTACKS: &[Attack] = &[
     Attack {
         name: "stale-request-host",
         what: "a user of the host sends requests that name the queue pair of a connection on shared memory",
-        run: |network, random| stale(network, random, Place::Shared, false),
+        run: |network, random| stale(network, random, VictimPlacement::Shared, false),
     },
     Attack {
         name: "stale-request-network",
         what: "a stranger sends requests that name the client's queue pair, from the client's address",
-        run: |network, random| stale(network, random, Place::Hosts, true),
+        run: |network, random| stale(network, random, VictimPlacement::Hosts, true),
     },
     Attack {
         name: "forged-disconnect-host",
         what: "a user of the host sends DREQs and REJs with the right queue pair and 4,000 guessed communication ids",
-        run: |network, random| disconnect(network, random, Place::Shared, false),
+        run: |network, random| disconnect(network, random, VictimPlacement::Shared, false),
     },
     Attack {
         name: "forged-disconnect-network",
         what: "a stranger does the same from the client's address",
-        run: |network, random| disconnect(network, random, Place::Hosts, true),
+        run: |network, random| disconnect(network, random, VictimPlacement::Hosts, true),
     },
     Attack {
         name: "management-envelope",
@@ -50,7 +50,7 @@ pub const ATTACKS: &[Attack] = &[
     },
 ];
 
-fn stale(network: &Network, random: &mut Random, place: Place, spoofed: bool) -> Outcome<Verdict> {
+fn stale(network: &Network, random: &mut Random, place: VictimPlacement, spoofed: bool) -> Outcome<Verdict> {
     let mut pair = Pair::start(network, place)?;
     let mut hand = if spoofed {
         Hand::stranger(&network.strange, network.away.address, &network.home)?
@@ -70,7 +70,7 @@ fn stale(network: &Network, random: &mut Random, place: Place, spoofed: bool) ->
     Ok(judge(pair.unhurt()?, "16 requests that named a queue pair in use ended nothing"))
 }
 
-fn disconnect(network: &Network, random: &mut Random, place: Place, spoofed: bool) -> Outcome<Verdict> {
+fn disconnect(network: &Network, random: &mut Random, place: VictimPlacement, spoofed: bool) -> Outcome<Verdict> {
     let mut pair = Pair::start(network, place)?;
     let mut hand = if spoofed {
         Hand::stranger(&network.strange, network.away.address, &network.home)?

@@ -1,4 +1,4 @@
-//! Packets in somebody else's name, from a user of the host and from a stranger on the network.
+//! Packets in another's name, from a user of the host and from a stranger on the network.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::actor::Outcome;
 use crate::craft::{self, FORGED};
 use crate::hand::Hand;
 use crate::network::Network;
-use crate::stage::{Pair, Place, Secrets};
+use crate::stage::{Pair, Secrets, VictimPlacement};
 use crate::victim::AREA;
 
 pub const ATTACKS: &[Attack] = &[
@@ -18,20 +18,20 @@ pub const ATTACKS: &[Attack] = &[
         name: "shared-send",
         what: "a user of the host sends a SEND over UDP to a reliable queue pair on shared memory, with the right PSN",
         run: |network, _| {
-            locally(network, Place::Shared, &|it| vec![send(true, it.server[0].qpn, it.server[0].expected)])
+            locally(network, VictimPlacement::Shared, &|it| vec![send(true, it.server[0].qpn, it.server[0].expected)])
         },
     },
     Attack {
         name: "shared-send-unreliable",
         what: "the same to an unreliable queue pair, which takes any PSN",
         run: |network, _| {
-            locally(network, Place::Shared, &|it| vec![send(false, it.server[1].qpn, it.server[1].expected)])
+            locally(network, VictimPlacement::Shared, &|it| vec![send(false, it.server[1].qpn, it.server[1].expected)])
         },
     },
     Attack {
         name: "shared-write",
         what: "the same with a WRITE whose key and address are right",
-        run: |network, _| locally(network, Place::Shared, &|it| vec![write(it)]),
+        run: |network, _| locally(network, VictimPlacement::Shared, &|it| vec![write(it)]),
     },
     Attack {
         name: "shared-nak",
@@ -42,39 +42,39 @@ pub const ATTACKS: &[Attack] = &[
         name: "shared-connection",
         what: "the same with a SEND to a queue pair of the connection manager",
         run: |network, _| {
-            locally(network, Place::Shared, &|it| vec![send(true, it.server[2].qpn, it.server[2].expected)])
+            locally(network, VictimPlacement::Shared, &|it| vec![send(true, it.server[2].qpn, it.server[2].expected)])
         },
     },
     Attack {
         name: "datagram-key",
         what: "a user of the host sends datagrams whose Q_Key is one bit off",
-        run: |network, _| locally(network, Place::Shared, &|it| datagrams(it, 32)),
+        run: |network, _| locally(network, VictimPlacement::Shared, &|it| datagrams(it, 32)),
     },
     Attack {
         name: "stranger-own-address",
         what: "a stranger sends SENDs, WRITEs and NAKs with all the right numbers from its own address",
-        run: |network, _| from_network(network, network.strange.address, Place::Hosts, &everything),
+        run: |network, _| from_network(network, network.strange.address, VictimPlacement::Hosts, &everything),
     },
     Attack {
         name: "stranger-home-address",
         what: "a stranger sends the same to shared memory, in the name of the host itself",
-        run: |network, _| from_network(network, network.home.address, Place::Shared, &everything),
+        run: |network, _| from_network(network, network.home.address, VictimPlacement::Shared, &everything),
     },
     Attack {
         name: "stranger-peer-address-wrong-psn",
         what: "a stranger spoofs the peer's address and knows the queue pair's number, but not the PSN",
-        run: |network, _| from_network(network, network.away.address, Place::Hosts, &wrong_psns),
+        run: |network, _| from_network(network, network.away.address, VictimPlacement::Hosts, &wrong_psns),
     },
     Attack {
         name: "users-all-numbers",
         what: "a user of the host knows the number and PSN of a queue pair between two other users",
-        run: |network, _| locally(network, Place::Users, &everything),
+        run: |network, _| locally(network, VictimPlacement::Users, &everything),
     },
     Attack {
         name: "peer-host-all-numbers",
         what: "a user of the peer's host knows number and PSN: its packets have the peer's address anyway",
         run: |network, _| {
-            let mut pair = Pair::start(network, Place::Hosts)?;
+            let mut pair = Pair::start(network, VictimPlacement::Hosts)?;
             let hand = Hand::towards(&network.home, &network.away)?;
             let forge = |it: &Secrets| vec![send(true, it.client[0].qpn, it.client[0].expected)];
             Ok(undefended(throw(&mut pair, hand, &forge)?))
@@ -85,7 +85,7 @@ pub const ATTACKS: &[Attack] = &[
         what: "a stranger spoofs the peer's address and knows number and PSN",
         run: |network, _| {
             let forge = |it: &Secrets| vec![send(true, it.server[0].qpn, it.server[0].expected)];
-            Ok(undefended(from_network(network, network.away.address, Place::Hosts, &forge)?))
+            Ok(undefended(from_network(network, network.away.address, VictimPlacement::Hosts, &forge)?))
         },
     },
 ];
@@ -138,7 +138,7 @@ fn wrong_psns(it: &Secrets) -> Vec<Forgery> {
 
 /// Refusals are believed only of requests that are under way, so the victims go on, and a range of PSNs is refused.
 fn refusals(network: &Network) -> Outcome<Verdict> {
-    let mut pair = Pair::start(network, Place::Shared)?;
+    let mut pair = Pair::start(network, VictimPlacement::Shared)?;
     let mut hand = Hand::attacker(&network.home)?;
     let [client, ..] = pair.secrets()?.client;
     pair.go_on()?;
@@ -150,7 +150,7 @@ fn refusals(network: &Network) -> Outcome<Verdict> {
     Ok(judge(pair.after_rounds(12)?, format!("none of {count} forged refusals was believed")))
 }
 
-fn locally(network: &Network, place: Place, forge: &dyn Fn(&Secrets) -> Vec<Forgery>) -> Outcome<Verdict> {
+fn locally(network: &Network, place: VictimPlacement, forge: &dyn Fn(&Secrets) -> Vec<Forgery>) -> Outcome<Verdict> {
     let mut pair = Pair::start(network, place)?;
     let hand = Hand::attacker(&network.home)?;
     throw(&mut pair, hand, forge)
@@ -159,7 +159,7 @@ fn locally(network: &Network, place: Place, forge: &dyn Fn(&Secrets) -> Vec<Forg
 fn from_network(
     network: &Network,
     from: Ipv4Addr,
-    place: Place,
+    place: VictimPlacement,
     forge: &dyn Fn(&Secrets) -> Vec<Forgery>,
 ) -> Outcome<Verdict> {
     let mut pair = Pair::start(network, place)?;

@@ -10,7 +10,7 @@ use crate::actor::Outcome;
 use crate::craft::{self, FORGED};
 use crate::hand::Hand;
 use crate::network::Network;
-use crate::stage::{PLACES, Pair, Place};
+use crate::stage::{PLACES, Pair, VictimPlacement};
 
 pub const ATTACKS: &[Attack] = &[
     Attack {
@@ -51,7 +51,7 @@ fn notifications(network: &Network, from: Ipv4Addr) -> Outcome<Verdict> {
 
 fn recorded(network: &Network, from: Ipv4Addr, log: &Path) -> Outcome<Verdict> {
     let variables = [("UBIVERBS_LOG", log.to_str().ok_or("a path that is no text")?)];
-    let mut pair = Pair::start_with(network, Place::Hosts, &variables)?;
+    let mut pair = Pair::start_with(network, VictimPlacement::Hosts, &variables)?;
     let secrets = pair.secrets()?;
     pair.go_on()?;
     let mut hand = Hand::stranger(&network.strange, from, &network.away)?;
@@ -86,7 +86,7 @@ fn number(line: &str, field: &str) -> Option<u64> {
 }
 
 fn multicast(network: &Network) -> Outcome<Verdict> {
-    let mut pair = Pair::start(network, Place::Users)?;
+    let mut pair = Pair::start(network, VictimPlacement::Users)?;
     let secrets = pair.secrets()?;
     let mut hand = Hand::attacker(&network.home)?;
     for group in [Ipv4Addr::new(224, 0, 0, 1), Ipv4Addr::new(239, 1, 2, 3)] {

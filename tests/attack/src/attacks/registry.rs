@@ -15,28 +15,28 @@ use crate::actor::Outcome;
 use crate::craft::{self, FORGED, Way, hex};
 use crate::hand::Hand;
 use crate::network::{Network, User};
-use crate::stage::{Pair, Place, Secrets};
+use crate::stage::{Pair, Secrets, VictimPlacement};
 
 pub const ATTACKS: &[Attack] = &[
     Attack {
         name: "forwarded-to-shared",
         what: "a user that holds [::1]:4791 forwards packets with an ICRC of 0 to a queue pair on shared memory",
-        run: |network, _| forwarded(network, Place::Shared, "[::1]:4791"),
+        run: |network, _| forwarded(network, VictimPlacement::Shared, "[::1]:4791"),
     },
     Attack {
         name: "forwarded-to-hosts",
         what: "the same to a queue pair whose peer is on another host, in the peer's name",
-        run: |network, _| forwarded(network, Place::Hosts, "[::1]:4791"),
+        run: |network, _| forwarded(network, VictimPlacement::Hosts, "[::1]:4791"),
     },
     Attack {
         name: "forwarded-to-users",
         what: "the same to a queue pair between two other users",
-        run: |network, _| forwarded(network, Place::Users, "[::1]:4791"),
+        run: |network, _| forwarded(network, VictimPlacement::Users, "[::1]:4791"),
     },
     Attack {
         name: "held-loopback-address",
         what: "the same, and the user holds 127.0.0.9:4791: do victims still have UDP, and who forwards to them?",
-        run: |network, _| forwarded(network, Place::Users, "127.0.0.9:4791"),
+        run: |network, _| forwarded(network, VictimPlacement::Users, "127.0.0.9:4791"),
     },
     Attack {
         name: "held-ports",
@@ -130,14 +130,14 @@ fn forged(it: &Secrets) -> Vec<wire::Headers> {
     ]
 }
 
-fn forwarded(network: &Network, place: Place, held: &str) -> Outcome<Verdict> {
+fn forwarded(network: &Network, place: VictimPlacement, held: &str) -> Outcome<Verdict> {
     let mut hand = Hand::attacker(&network.home)?;
     // Before the victims come, so that the address is free.
     hand.must(format_args!("hold {held}"))?;
     let mut pair = match Pair::start(network, place) {
         Ok(pair) => pair,
         // The victims cannot have all addresses of the port, so they have no UDP; the attacker's hold did that.
-        Err(error) if place != Place::Shared => {
+        Err(error) if place != VictimPlacement::Shared => {
             let address: IpAddr = held.rsplit_once(':').map_or(held, |it| it.0).trim_matches(['[', ']']).parse()?;
             return match address {
                 IpAddr::V4(_) => Ok(Verdict::Undefended(format!("victims have no UDP while {held} is held: {error}"))),
@@ -148,7 +148,7 @@ fn forwarded(network: &Network, place: Place, held: &str) -> Outcome<Verdict> {
     };
     let secrets = pair.secrets()?;
     // Whose packets these would be.
-    let from = if place == Place::Hosts { network.away.address } else { network.home.address };
+    let from = if place == VictimPlacement::Hosts { network.away.address } else { network.home.address };
     let way = Way { from, port: 0xc0de, to: network.home.address };
     let mut told = 0;
     for headers in forged(&secrets) {
@@ -167,7 +167,7 @@ fn forwarded(network: &Network, place: Place, held: &str) -> Outcome<Verdict> {
 fn held_ports(network: &Network) -> Outcome<Verdict> {
     let mut hand = Hand::attacker(&network.home)?;
     let held: u32 = hand.must("hold-ports ::1")?.parse()?;
-    Ok(match Pair::start(network, Place::Shared) {
+    Ok(match Pair::start(network, VictimPlacement::Shared) {
         Ok(mut pair) => judge(pair.after_rounds(8)?, format!("{held} ports are held, and shared memory works")),
         Err(error) => Verdict::Broken(format!("{held} ports are held, and victims have no NIC: {error}")),
     })
@@ -199,7 +199,7 @@ fn judge_times(calm: Duration, attacked: Duration, what: impl std::fmt::Display)
 }
 
 fn idle_sockets(network: &Network) -> Outcome<Verdict> {
-    let mut pair = Pair::start(network, Place::Users)?;
+    let mut pair = Pair::start(network, VictimPlacement::Users)?;
     let calm = timed(&mut pair)?;
     let mut hand = Hand::attacker(&network.home)?;
     let held: u32 = hand.must("hold-ports ::1")?.parse()?;
@@ -258,7 +258,7 @@ fn squatted(network: &Network, names: &[(&str, &str, u32, u32)]) -> Outcome<Verd
         }
     }
     let what = format!("{bound} names are the attacker's");
-    for place in [Place::Shared, Place::Users] {
+    for place in [VictimPlacement::Shared, VictimPlacement::Users] {
         match Pair::start(network, place) {
             Ok(mut pair) => {
                 if let Some(hurt) = pair.after_rounds(8)? {
@@ -279,7 +279,7 @@ fn squatted_others(network: &Network) -> Outcome<Verdict> {
         hands.push(hand);
     }
     let mut hand = Hand::attacker(&network.home)?;
-    let started = Pair::start_after(network, Place::Shared, &[], |slot| {
+    let started = Pair::start_after(network, VictimPlacement::Shared, &[], |slot| {
         // Names that are looked at first.
         hand.must(format_args!("squat ubiverbs/slot/{slot}/000000 . 10 99")).map(drop)
     });
@@ -290,14 +290,14 @@ fn squatted_others(network: &Network) -> Outcome<Verdict> {
 }
 
 /// Everything that the victims' host has bound, and a hand that attacks it.
-fn surrounded(network: &Network, place: Place) -> Outcome<(Pair, Hand, Vec<String>)> {
+fn surrounded(network: &Network, place: VictimPlacement) -> Outcome<(Pair, Hand, Vec<String>)> {
     let pair = Pair::start(network, place)?;
     let names = network.home.names()?;
     Ok((pair, Hand::attacker(&network.home)?, names))
 }
 
 fn connects(network: &Network) -> Outcome<Verdict> {
-    let (mut pair, mut hand, names) = surrounded(network, Place::Shared)?;
+    let (mut pair, mut hand, names) = surrounded(network, VictimPlacement::Shared)?;
     let calm = timed(&mut pair)?;
     let mut made = 0;
     for name in &names {
@@ -312,7 +312,7 @@ fn connects(network: &Network) -> Outcome<Verdict> {
         return Ok(Verdict::Broken(format!("the victim has {descriptors} descriptors open")));
     }
     // While it keeps them, others must be able to reach the victim.
-    match Pair::start(network, Place::Shared) {
+    match Pair::start(network, VictimPlacement::Shared) {
         Ok(mut second) => {
             let held = format!("{made} connections; the victim has {memory} KiB and {descriptors} descriptors");
             Ok(judge(second.after_rounds(8)?, held))
@@ -322,7 +322,7 @@ fn connects(network: &Network) -> Outcome<Verdict> {
 }
 
 fn garbage(network: &Network) -> Outcome<Verdict> {
-    let (mut pair, mut hand, names) = surrounded(network, Place::Shared)?;
+    let (mut pair, mut hand, names) = surrounded(network, VictimPlacement::Shared)?;
     let (_, before) = pair.server.size()?;
     let mut told = 0;
     for name in &names {
@@ -346,7 +346,7 @@ fn garbage(network: &Network) -> Outcome<Verdict> {
 }
 
 fn lingering(network: &Network) -> Outcome<Verdict> {
-    let (mut pair, mut hand, names) = surrounded(network, Place::Shared)?;
+    let (mut pair, mut hand, names) = surrounded(network, VictimPlacement::Shared)?;
     let mut passed = 0;
     for _ in 0..4 {
         for name in &names {
@@ -362,14 +362,14 @@ fn lingering(network: &Network) -> Outcome<Verdict> {
         return Ok(Verdict::Broken(format!("{passed} sockets were passed, and the victims stood still for {took:?}")));
     }
     // New connections of the victims' user are accepted all the same.
-    Ok(match Pair::start(network, Place::Shared) {
+    Ok(match Pair::start(network, VictimPlacement::Shared) {
         Ok(mut second) => judge(second.after_rounds(8)?, format!("{passed} sockets were passed, and nobody waited")),
         Err(error) => Verdict::Broken(format!("no new victims: {error}")),
     })
 }
 
 fn offers(network: &Network) -> Outcome<Verdict> {
-    let (mut pair, mut hand, names) = surrounded(network, Place::Shared)?;
+    let (mut pair, mut hand, names) = surrounded(network, VictimPlacement::Shared)?;
     // A user of the port, as far as the kernel's table tells.
     let _ = hand.does("hold 127.0.0.9:4791")?;
     let _ = hand.does("hold [::1]:4791")?;
@@ -394,7 +394,7 @@ fn offers(network: &Network) -> Outcome<Verdict> {
 }
 
 fn slow_reader(network: &Network) -> Outcome<Verdict> {
-    let (mut pair, mut hand, names) = surrounded(network, Place::Hosts)?;
+    let (mut pair, mut hand, names) = surrounded(network, VictimPlacement::Hosts)?;
     let taken: Vec<u32> = names
         .iter()
         .filter_map(|name| {
@@ -417,7 +417,7 @@ fn slow_reader(network: &Network) -> Outcome<Verdict> {
 
 fn probes(network: &Network) -> Outcome<Verdict> {
     use host::steering::probe::{Probe, ProbeAnswer};
-    let mut pair = Pair::start(network, Place::Users)?;
+    let mut pair = Pair::start(network, VictimPlacement::Users)?;
     let mut hand = Hand::attacker(&network.home)?;
     let everything: Vec<_> = (1..200).filter_map(host::slots::Slot::new).collect();
     // Where probing sockets are: unconnected sockets on loopback.

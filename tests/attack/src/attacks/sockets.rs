@@ -1,4 +1,4 @@
-//! Sockets over RDMA: requests that nobody goes on with, and datagrams in somebody else's name.
+//! Sockets over RDMA: requests that are never continued, and datagrams in another's name.
 
 use super::{Attack, Verdict};
 use crate::actor::{Actor, Outcome};

@@ -105,7 +105,7 @@ const SECRET: &str = "the victims'";
 fn request(network: &Network) -> Outcome<Verdict> {
     let home = &network.home;
     let place = |port: &str| format!("{}:{port}", home.address);
-    // A port that is free: whoever had it a moment ago lets it go.
+    // A port that is free: the program that had it a moment ago lets it go.
     let mut free = home.start(User::Victim, "listener", &[home.address.to_string(), "idle".into()])?;
     let at = place(&free.hear("listening")?);
     free.kill();

@@ -70,6 +70,28 @@ fn fits(line: &str, pattern: &str) -> bool {
 }
 
 #[test]
+fn what_a_stranger_searches_for_is_in_the_first_file_that_answers() {
+    let page = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let table = page.split("## Where is …").nth(1).and_then(|rest| rest.split("\n## ").next()).unwrap();
+    let rows: Vec<Vec<&str>> = table.lines().filter(|line| line.contains(".rs`")).map(in_backticks).collect();
+    assert!(rows.len() >= 10, "{rows:?}");
+    for row in rows {
+        let files: Vec<&str> = row.iter().copied().filter(|word| word.ends_with(".rs")).collect();
+        let word = row[row.len() - files.len() - 1].to_lowercase();
+        assert!(files.len() <= 3, "{files:?}");
+        for (place, file) in files.iter().enumerate() {
+            let text = fs::read_to_string(root().join("crates").join(file)).expect(file).to_lowercase();
+            assert!(place > 0 || text.contains(&word), "{file} does not say {word}");
+        }
+    }
+}
+
+/// What stands between backticks.
+fn in_backticks(line: &str) -> Vec<&str> {
+    line.split('`').skip(1).step_by(2).collect()
+}
+
+#[test]
 fn figures_are_those_of_the_code() {
     for [page, words, file, code] in FIGURES {
         let text = read(page).split_whitespace().collect::<Vec<_>>().join(" ");

@@ -265,14 +265,15 @@ impl<'a> Flow<'a> {
             Action::LocalInvalidate => return None,
         }
         let lands = !item.inline && matches!(item.action, Action::Read { .. }) || is_atomic(item.action);
-        let uses = |span: &Span| item.pieces.iter().any(|piece| piece.place == Place::Landing && covers(piece, *span));
+        let uses =
+            |span: &Span| item.pieces.iter().any(|piece| piece.place == MemorySide::Landing && covers(piece, *span));
         item.fenced |= writes.is_some_and(|span| self.reading.iter().any(|read| overlap(*read, span)));
         item.fenced |= !lands && self.landing.iter().any(uses);
         if item.fenced {
             self.settled();
         }
         self.reading.extend(reads.filter(|span| span.1 > 0));
-        for piece in item.pieces.iter().filter(|piece| piece.place == Place::Landing && piece.length > 0) {
+        for piece in item.pieces.iter().filter(|piece| piece.place == MemorySide::Landing && piece.length > 0) {
             let span = (piece.offset, piece.length);
             if lands {
                 self.landing.push(span);
@@ -310,9 +311,9 @@ impl<'a> Flow<'a> {
         let from_landing = !reused.is_empty() && !item.inline && self.service.is_reliable() && self.rng.chance(0.4);
         let (place, offset) = if from_landing {
             let (offset, room) = self.rng.one(&reused);
-            (Place::Landing, offset + self.rng.below(u64::from(room - length) + 1) as u32)
+            (MemorySide::Landing, offset + self.rng.below(u64::from(room - length) + 1) as u32)
         } else {
-            (Place::Source, self.rng.below(u64::from(self.areas.source - length) + 1) as u32)
+            (MemorySide::Source, self.rng.below(u64::from(self.areas.source - length) + 1) as u32)
         };
         self.pieces(place, offset, length)
     }
@@ -322,14 +323,14 @@ impl<'a> Flow<'a> {
         for _ in 0..8 {
             let offset = self.rng.below(u64::from(self.areas.landing - length) + 1) as u32;
             if !self.lent.iter().any(|lent| overlap(*lent, (offset, length))) {
-                return Some(self.pieces(Place::Landing, offset, length));
+                return Some(self.pieces(MemorySide::Landing, offset, length));
             }
         }
         None
     }
 
     /// A run cut into pieces, in any order.
-    fn pieces(&mut self, place: Place, offset: u32, length: u32) -> Vec<Piece> {
+    fn pieces(&mut self, place: MemorySide, offset: u32, length: u32) -> Vec<Piece> {
         let mut at = offset;
         let mut pieces = Vec::new();
         for length in cut(length, self.max_sge, self.rng) {

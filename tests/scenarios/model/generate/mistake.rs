@@ -109,11 +109,11 @@ fn flawed(flaw: Flaw, service: Service, end: &End, mtu: u32, rng: &mut Rng) -> I
     let length = rng.between(1, u64::from(most.min(longest))) as u32;
     let immediate = rng.chance(0.3).then(|| rng.next_u64() as u32);
     let from = |place, length| vec![Piece { place, offset: 0, length }];
-    let send = (Action::Send { immediate }, from(Place::Source, length));
-    let write = (Action::Write { at: 0, immediate }, from(Place::Source, length));
-    let read = (Action::Read { at: 0 }, from(Place::Landing, length));
-    let add = (Action::FetchAdd { at: 0, add: 7 }, from(Place::Landing, 8));
-    let swap = (Action::CompareSwap { at: 0, hit: true, swap: 7 }, from(Place::Landing, 8));
+    let send = (Action::Send { immediate }, from(MemorySide::Source, length));
+    let write = (Action::Write { at: 0, immediate }, from(MemorySide::Source, length));
+    let read = (Action::Read { at: 0 }, from(MemorySide::Landing, length));
+    let add = (Action::FetchAdd { at: 0, add: 7 }, from(MemorySide::Landing, 8));
+    let swap = (Action::CompareSwap { at: 0, hit: true, swap: 7 }, from(MemorySide::Landing, 8));
     let index = rng.below(4) as usize;
     let (mut action, mut pieces) = match flaw {
         Flaw::RemoteKeyUnknown | Flaw::RemoteDomain | Flaw::RemoteRight | Flaw::RemoteBeyond | Flaw::WindowGone => {
@@ -122,19 +122,21 @@ fn flawed(flaw: Flaw, service: Service, end: &End, mtu: u32, rng: &mut Rng) -> I
         Flaw::Misaligned => [add, swap][index % 2].clone(),
         Flaw::TooLong | Flaw::BadReceive => send,
         Flaw::NeverReady if rng.chance(0.3) => {
-            (Action::Write { at: 0, immediate: immediate.or(Some(1)) }, from(Place::Source, length))
+            (Action::Write { at: 0, immediate: immediate.or(Some(1)) }, from(MemorySide::Source, length))
         }
         Flaw::NeverReady => send,
-        Flaw::InvalidateUnknown => (Action::SendInvalidate, from(Place::Source, length)),
+        Flaw::InvalidateUnknown => (Action::SendInvalidate, from(MemorySide::Source, length)),
         Flaw::LocalKeyUnknown | Flaw::LocalDomain | Flaw::LocalBeyond => match service {
             Service::Ud => send,
             Service::Uc => [send, write][index % 2].clone(),
             _ => [send, write, read, add][index].clone(),
         },
         Flaw::LocalRight => [read, add][index % 2].clone(),
-        Flaw::ShortLanding => [(add.0, from(Place::Landing, 7)), (swap.0, from(Place::Landing, 3))][index % 2].clone(),
+        Flaw::ShortLanding => {
+            [(add.0, from(MemorySide::Landing, 7)), (swap.0, from(MemorySide::Landing, 3))][index % 2].clone()
+        }
         Flaw::LocalInvalidate => (Action::LocalInvalidate, Vec::new()),
-        Flaw::TooLongForPort => (Action::Send { immediate }, from(Place::Source, 4097)),
+        Flaw::TooLongForPort => (Action::Send { immediate }, from(MemorySide::Source, 4097)),
     };
     match (&mut action, flaw) {
         (Action::Write { at, .. } | Action::Read { at }, Flaw::RemoteBeyond) => {
@@ -147,7 +149,7 @@ fn flawed(flaw: Flaw, service: Service, end: &End, mtu: u32, rng: &mut Rng) -> I
         _ => {}
     }
     if flaw == Flaw::LocalBeyond {
-        let end = if pieces[0].place == Place::Source { areas.source } else { areas.landing };
+        let end = if pieces[0].place == MemorySide::Source { areas.source } else { areas.landing };
         pieces[0].offset = end - pieces[0].length + 1;
     } else if pieces.len() == 1 && !flaw.is_local() {
         let Piece { place, length, .. } = pieces[0];

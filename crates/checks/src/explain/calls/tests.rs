@@ -1,4 +1,4 @@
-//! What refused calls are told as.
+//! What refused calls are reported as.
 
 use alloc::string::ToString;
 use alloc::vec::Vec;

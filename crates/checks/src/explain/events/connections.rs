@@ -30,13 +30,13 @@ const MAX_PLACES: usize = 4096;
 
 /// An address, a port and a port space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Place {
+pub(super) struct ServiceAddress {
     address: [u8; 16],
     port: u32,
     space: &'static str,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ServiceAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}, port {} ({})", Gid::new(self.address).to_ip(), self.port, self.space)
     }
@@ -45,10 +45,10 @@ impl fmt::Display for Place {
 /// Where ids connect to, and listen.
 #[derive(Default, Debug)]
 pub(super) struct Places {
-    goals: Map<u64, Place>,
+    goals: Map<u64, ServiceAddress>,
     /// The id of each queue pair that connects.
     connecting: Map<Qpn, u64>,
-    listeners: Map<u64, Place>,
+    listeners: Map<u64, ServiceAddress>,
     /// Ids without a channel of the program's: their calls wait for their events, and fail as those say.
     synchronous: Set<u64>,
 }
@@ -59,7 +59,7 @@ impl Places {
             Call::CmPlace { function, id, space, address, port } => {
                 let places = if function == "rdma_listen" { &mut self.listeners } else { &mut self.goals };
                 if places.len() < MAX_PLACES || places.contains_key(&id) {
-                    places.insert(id, Place { address, port, space });
+                    places.insert(id, ServiceAddress { address, port, space });
                 }
             }
             Call::CmChannel { id, synchronous: true, .. } if self.synchronous.len() < MAX_PLACES => {
@@ -84,19 +84,20 @@ impl Places {
     }
 
     /// Where a queue pair connects to.
-    pub fn of_pair(&self, qpn: Qpn) -> Option<Place> {
+    pub fn of_pair(&self, qpn: Qpn) -> Option<ServiceAddress> {
         self.of(*self.connecting.get(&qpn)?)
     }
 
-    fn of(&self, id: u64) -> Option<Place> {
+    fn of(&self, id: u64) -> Option<ServiceAddress> {
         self.goals.get(&id).copied()
     }
 
     /// What may be wrong with a place where no program listens.
-    fn hints(&self, place: Place) -> Vec<String> {
+    fn hints(&self, place: ServiceAddress) -> Vec<String> {
         let mut hints = Vec::new();
         let listens = |port: u32, same_space: bool| {
-            let found = |(_, one): &(&u64, &Place)| one.port == port && (one.space == place.space) == same_space;
+            let found =
+                |(_, one): &(&u64, &ServiceAddress)| one.port == port && (one.space == place.space) == same_space;
             self.listeners.iter().find(found).map(|(id, one)| format!("id {id:#x} of this process listens at {one}"))
         };
         hints.extend(listens(place.port, false));

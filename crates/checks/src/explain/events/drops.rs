@@ -14,13 +14,13 @@ use crate::rule::Number;
 use crate::rule::catalogue::events::*;
 
 /// From how many packets of a queue pair on it is worth a word that they were dropped for nothing.
-const ROUTINE: u64 = 16;
+const MIN_ROUTINE_DROPS: u64 = 16;
 
 /// Requests that arrive before the first one is accepted, and of which none is: more than a network loses.
 const ALL_DROPPED: u64 = 3;
 
 /// How many packets a sender may have under way when its first one is lost.
-const WINDOW: u32 = 1 << 14;
+const MAX_PACKETS_IN_FLIGHT: u32 = 1 << 14;
 
 /// The rule of a reason. Some depend on more.
 const fn rule_of(reason: DropReason) -> Number {
@@ -66,7 +66,7 @@ pub(super) fn explain(
 ) -> Option<Finding> {
     let pair = qpn.and_then(|qpn| model.pairs.get(&qpn));
     let rule = rule_here(model, pair, headers, reason, watched)?;
-    if rule == ROUTINE_DROPS && watched.is_none_or(|watched| watched.all_dropped < ROUTINE) {
+    if rule == ROUTINE_DROPS && watched.is_none_or(|watched| watched.all_dropped < MIN_ROUTINE_DROPS) {
         return None;
     }
     let place = match (qpn, headers) {
@@ -140,7 +140,8 @@ fn counts_from_elsewhere(pair: Option<&Pair>, watched: Option<Watched>) -> bool 
     let (Some(expected), Some(first)) = (pair.connection.rq_psn, watched.first_request) else { return false };
     let ahead = first.distance_from(wire::Psn::new(expected));
     // The first packets may have been lost; then those behind them come first, and soon one is accepted.
-    ahead != 0 && (ahead > WINDOW || watched.requests == watched.dropped && watched.dropped >= ALL_DROPPED)
+    ahead != 0
+        && (ahead > MAX_PACKETS_IN_FLIGHT || watched.requests == watched.dropped && watched.dropped >= ALL_DROPPED)
 }
 
 /// How long the receive of a datagram is, and how long it has to be, as far as that is known.

@@ -1,4 +1,4 @@
-//! What events, drops and stalls are told as.
+//! What events, drops and stalls are reported as.
 
 use alloc::string::ToString;
 use alloc::vec::Vec;

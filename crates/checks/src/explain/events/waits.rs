@@ -15,14 +15,14 @@ use crate::naming::{self, span};
 use crate::rule::catalogue::events::*;
 use wire::Qpn;
 
-/// How long a program waits for what cannot come until it is told, in nanoseconds.
+/// How long a program waits for what cannot come until it is reported, in nanoseconds.
 const VAIN_WAIT_NS: u64 = 2_000_000_000;
 
 /// How long it waits for what only its peer can bring.
 const LONG_WAIT_NS: u64 = 5_000_000_000;
 
-/// A queue that was not polled for so long is polled no more: of polls that find nothing one is told with each tick of
-/// the checker.
+/// A queue that was not polled for so long is polled no more: of polls that find nothing one is reported with each tick
+/// of the checker.
 const LAST_POLL_NS: u64 = 1_500_000_000;
 
 /// How many waits are kept.
@@ -30,7 +30,7 @@ const MAX_WAITS: usize = 64;
 
 /// Where a thread waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
+enum WaitPlace {
     /// It polls this completion queue.
     Queue(u32),
     /// It sleeps at this channel.
@@ -41,7 +41,7 @@ enum Place {
 #[derive(Clone, Copy, Debug)]
 struct Wait {
     thread: u32,
-    place: Place,
+    place: WaitPlace,
     since: u64,
     seen_at: u64,
 }
@@ -57,15 +57,15 @@ pub(super) struct Waits {
 impl Waits {
     pub fn called(&mut self, at: u64, thread: u32, call: &Call) {
         let place = match *call {
-            Call::Poll { cq, got: 0, room: 1.. } => Place::Queue(cq),
+            Call::Poll { cq, got: 0, room: 1.. } => WaitPlace::Queue(cq),
             Call::WaitCqEvent { channel } => {
                 self.waits.retain(|wait| wait.thread != thread);
-                Place::Channel(channel)
+                WaitPlace::Channel(channel)
             }
             _ => {
                 self.acted_at = at;
                 // What is polled while other things happen is not waited for alone.
-                self.waits.retain(|wait| matches!(wait.place, Place::Channel(_)) && wait.thread != thread);
+                self.waits.retain(|wait| matches!(wait.place, WaitPlace::Channel(_)) && wait.thread != thread);
                 return;
             }
         };
@@ -104,9 +104,9 @@ impl Waits {
         let mut all = Waiting { thread, queues: Vec::new(), since: 0, asleep: None };
         for wait in self.waits.iter().filter(|wait| wait.thread == thread) {
             match wait.place {
-                Place::Queue(_) if now.saturating_sub(wait.seen_at) > LAST_POLL_NS => continue,
-                Place::Queue(cq) => all.queues.push(cq),
-                Place::Channel(channel) => {
+                WaitPlace::Queue(_) if now.saturating_sub(wait.seen_at) > LAST_POLL_NS => continue,
+                WaitPlace::Queue(cq) => all.queues.push(cq),
+                WaitPlace::Channel(channel) => {
                     let of_channel = model.cqs.iter().filter(|(_, cq)| cq.channel == Some(channel));
                     all.queues.extend(of_channel.map(|(cq, _)| *cq));
                     all.asleep = Some(channel);

@@ -14,10 +14,10 @@ use crate::naming::{peer_here, span};
 pub(super) fn no_answer(failed: &Failed<'_>, tries: u32) -> Finding {
     let happened = format!("the peer acknowledged nothing, though it was sent {tries} times");
     let Some(pair) = failed.pair else {
-        return failed.finding(NO_ANSWER, &happened, GENERAL);
+        return failed.finding(NO_ANSWER, &happened, GENERAL_ADVICE);
     };
     let connection = &pair.connection;
-    let mut advice = String::from(GENERAL);
+    let mut advice = String::from(GENERAL_ADVICE);
     let mut cause = None;
     let mut finding = failed.finding(NO_ANSWER, &happened, "");
     finding = finding.shown_by(match pair.heard_at {
@@ -60,8 +60,8 @@ pub(super) fn no_answer(failed: &Failed<'_>, tries: u32) -> Finding {
     finding.because(cause)
 }
 
-const GENERAL: &str = "check that dest_qp_num, ah_attr.grh.dgid, rq_psn and sq_psn are what the peer sent (in host \
-                       byte order), and that the peer is in RTR or RTS before the first work is posted";
+const GENERAL_ADVICE: &str = "check that dest_qp_num, ah_attr.grh.dgid, rq_psn and sq_psn are what the peer sent (in host byte order), and \
+     that the peer is in RTR or RTS before the first work is posted";
 
 /// What is wrong with the queue pair of this process that has the peer's number.
 fn wrong_peer(failed: &Failed<'_>, pair: &Pair) -> Option<(String, String)> {

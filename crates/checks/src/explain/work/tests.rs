@@ -1,4 +1,4 @@
-//! What failed work is told as.
+//! What failed work is reported as.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;

@@ -13,7 +13,7 @@ use crate::model::Model;
 use crate::rules::waiting_destroyers::WaitingDestroyers;
 use crate::witness::Witness;
 
-/// How many single acknowledgements are told.
+/// How many single acknowledgements are reported.
 const SINGLE_ACKS: u64 = 256;
 
 /// The part.

@@ -14,13 +14,13 @@ use crate::model::Model;
 /// From how many work requests on a list is a list whose completions could be one.
 const LONG_LIST: u32 = 4;
 
-/// How many such lists are told.
+/// How many such lists are reported.
 const LONG_LISTS: u64 = 64;
 
-/// From how many completions that wait a poll for one is told.
+/// From how many waiting completions on a poll for one is reported.
 const MANY_WAITING: usize = 8;
 
-/// How many such polls are told.
+/// How many such polls are reported.
 const NARROW_POLLS: u64 = 256;
 
 /// The part.

@@ -15,7 +15,7 @@ use crate::witness::Witness;
 /// How long completions wait in a queue that was never polled until that is no accident.
 const UNPOLLED_NS: u64 = 2_000_000_000;
 
-/// How many sends after a failure that was polled are told.
+/// How many sends after a failure that was polled are reported.
 const SENDS_AFTER_FAILURE: u32 = 4;
 
 /// The part.

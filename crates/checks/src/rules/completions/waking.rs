@@ -15,7 +15,7 @@ use crate::witness::Witness;
 /// How long a program sleeps beside completions until that is no accident.
 const ASLEEP_NS: u64 = 1_000_000_000;
 
-/// How often a queue is armed for nothing until it is told.
+/// How often a queue is armed for nothing until it is reported.
 const NEEDLESS_ARMS: u64 = 64;
 
 /// How many events a program may leave alone: one that polls once more after it has armed finds what it waits for, and
@@ -29,7 +29,7 @@ pub(super) struct Waking {
     /// Threads that sleep: at which channel, since when.
     sleepers: Map<u32, (u32, u64)>,
     /// What each thread did about the last event that it got.
-    answers: Map<u32, Answer>,
+    answers: Map<u32, AnsweredEvent>,
 }
 
 /// How a completion queue is armed.
@@ -55,7 +55,7 @@ struct Armed {
 
 /// A thread got an event and has not polled the queue it was about.
 #[derive(Clone, Copy, Debug)]
-struct Answer {
+struct AnsweredEvent {
     /// What the event was about.
     cq: u32,
     /// What was polled instead, and was empty.
@@ -148,7 +148,7 @@ impl Waking {
                 let armed = self.queues.entry(cq).or_default();
                 armed.pending = armed.pending.saturating_sub(1);
                 (armed.completed, armed.left) = (0, 0);
-                self.answers.insert(thread, Answer { cq, polled: None });
+                self.answers.insert(thread, AnsweredEvent { cq, polled: None });
             }
             Call::DestroyCq { cq } => {
                 if let Some(armed) = self.queues.remove(&cq)
@@ -233,7 +233,7 @@ impl Waking {
                 )),
             );
         });
-        let Some(Answer { cq, polled: Some(other) }) = self.answers.remove(&thread) else { return };
+        let Some(AnsweredEvent { cq, polled: Some(other) }) = self.answers.remove(&thread) else { return };
         let Some(queue) = model.cqs.get(&cq) else { return };
         let unheard = queue.unheard().count();
         // Another thread may be the one that polls it.

@@ -87,7 +87,8 @@ fn known(here: &End, there: &End, out: &mut Out<'_>) {
     sequence_numbers(here, there, out);
     addresses(here, there, out);
     reads(here, there, out);
-    // The other direction is told when the other end is looked at; only this process looks at an end in another one.
+    // The other direction is reported when the other end is looked at; only this process looks at an end in another
+    // one.
     if !there_is_ours {
         sequence_numbers(there, here, out);
         reads(there, here, out);

@@ -18,7 +18,7 @@ use crate::rule::catalogue::connections::*;
 /// A timeout of `n` means 4.096 us * 2^n.
 const TIMEOUT_UNIT_NS: u64 = 4_096;
 /// A timeout that is at most this is shorter than a busy host takes to answer: half a millisecond.
-const SHORT: u8 = 7;
+const SHORT_TIMEOUT_CODE: u8 = 7;
 /// How long until a peer that is gone is noticed.
 const LONG_NS: u64 = 300_000_000_000;
 
@@ -138,7 +138,7 @@ fn requester(
             "0 does not mean at once, but never: if a packet is lost or the peer dies, the work never completes".into(),
             "set timeout of ibv_modify_qp (RTS) to 14 (67 ms) or as the network needs it",
         ),
-        Some(timeout) if timeout <= SHORT => tell(
+        Some(timeout) if timeout <= SHORT_TIMEOUT_CODE => tell(
             SHORT_TIMEOUT,
             format!("QP {qpn} has timeout {timeout}: it sends again after {} us", (TIMEOUT_UNIT_NS << timeout) / 1_000),
             "a peer or a switch that is busy takes longer than that, so packets are sent twice that were not lost, and \

@@ -18,7 +18,7 @@ use crate::naming::rights;
 use crate::posted_work::Owner;
 use crate::rule::catalogue::connections::*;
 
-/// How long a sender that retries without limit may wait for a receive before it is told.
+/// How long a sender that retries without limit may wait for a receive before it is reported.
 const RNR_PATIENCE_NS: u64 = 1_000_000_000;
 /// A first packet that is this far from what was expected did not follow others that were lost.
 const MAX_LOST_PACKETS: u32 = 1 << 16;

@@ -13,7 +13,7 @@ use crate::model::Model;
 use crate::rule::catalogue::manager::*;
 use crate::rules::waiting_destroyers::WaitingDestroyers;
 
-/// How long a peer may be left without an answer before it is told.
+/// How long a peer may be left without an answer before it is reported.
 const ANSWER_PATIENCE_NS: u64 = 10_000_000_000;
 /// What stands for the most that the device can (`RDMA_MAX_RESP_RES`, `RDMA_MAX_INIT_DEPTH`).
 const AS_MANY_AS_POSSIBLE: u8 = 0xff;
@@ -108,7 +108,7 @@ fn used_after_ack(
     );
 }
 
-/// The peer is told of a queue pair that no program has.
+/// The peer gets the number of a queue pair that no program has.
 fn no_pair(function: &str, number: u64) -> Finding {
     Finding::new(
         NO_QUEUE_PAIR,

@@ -164,7 +164,7 @@ fn source(pair: &Pair, work: &Work, moment: &mut Moment<'_>, claims: &Claims, ou
         claims.was_filled(start, end, work.at)
             || claims.at(start, end, (owner, work.serial)).any(|claim| claim.fills_memory)
     }) {
-        // A message or an answer may have changed it; that the two share a buffer is told.
+        // A message or an answer may have changed it; that the two share a buffer is reported.
         return false;
     }
     let until = match moment.event.kind {

@@ -1,4 +1,4 @@
-//! The pieces of work requests: keys, bounds, rights, shape. What is wrong with them is told when they are posted,
+//! The pieces of work requests: keys, bounds, rights, shape. What is wrong with them is reported when they are posted,
 //! which may be long before the NIC needs them.
 
 use alloc::format;

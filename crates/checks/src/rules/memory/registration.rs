@@ -18,17 +18,17 @@ use crate::rule::catalogue::memory::*;
 use crate::witness::Witness;
 
 /// The rights of peers.
-const REMOTE: Access = Access::REMOTE_WRITE.union(Access::REMOTE_READ).union(Access::REMOTE_ATOMIC);
-/// So many equal registrations at once are told.
+const REMOTE_RIGHTS: Access = Access::REMOTE_WRITE.union(Access::REMOTE_READ).union(Access::REMOTE_ATOMIC);
+/// So many equal registrations at once are reported.
 const EQUAL_MIN: u32 = 4;
-/// So many small regions close together are told.
+/// So many small regions close together are reported.
 const SMALL_MIN: u32 = 64;
 /// What is small: less than a page.
 const SMALL: u64 = 4096;
 /// How close: in the same 2 MiB.
 const NEIGHBOURHOOD_BITS: u32 = 21;
 /// More than any program has memory: the whole address space.
-const EVERYTHING: u64 = 1 << 46;
+const ADDRESS_SPACE_BYTES: u64 = 1 << 46;
 /// How many regions are looked at, at each tick.
 const LOOKED_AT_MAX: usize = 32;
 /// How long an answer that memory is mapped holds, in nanoseconds.
@@ -142,7 +142,8 @@ impl Registration {
 
     /// Whether the memory of a region is mapped; no question is asked twice in a short time.
     fn is_mapped(&mut self, region: &Region, now: u64, witness: &mut dyn Witness) -> Option<bool> {
-        let movable = region.access.contains(Access::ON_DEMAND) || region.address == 0 || region.length >= EVERYTHING;
+        let movable =
+            region.access.contains(Access::ON_DEMAND) || region.address == 0 || region.length >= ADDRESS_SPACE_BYTES;
         if movable || region.length == 0 {
             return None;
         }
@@ -274,12 +275,12 @@ fn gone(region: &Region, model: &Model, out: &mut Out<'_>) {
 
 /// What a registration opens to peers.
 fn opened(key: Key, address: u64, length: u64, access: Access, witness: &mut dyn Witness, out: &mut Out<'_>) {
-    let granted = access & REMOTE;
+    let granted = access & REMOTE_RIGHTS;
     if granted.is_empty() {
         return;
     }
     let subject = Subject::Memory(key.value());
-    if length >= EVERYTHING && access.contains(Access::ON_DEMAND) {
+    if length >= ADDRESS_SPACE_BYTES && access.contains(Access::ON_DEMAND) {
         let what = format!("key {key} opens the whole address space of the program to peers, with {granted}");
         let advice = "grant rights of peers to the buffers that they need, each registered for itself";
         let finding = Finding::new(EVERYTHING_IS_OPEN, subject, what, advice);
@@ -302,12 +303,12 @@ fn opened(key: Key, address: u64, length: u64, access: Access, witness: &mut dyn
 
 /// Which rights were never used.
 fn rights(region: &Region, out: &mut Out<'_>) {
-    let unused = (region.access & REMOTE) - region.used;
+    let unused = (region.access & REMOTE_RIGHTS) - region.used;
     let subject = Subject::Domain(region.pd);
     if !unused.is_empty() && !region.windowed {
         let what = format!("the region with key {} grants {unused}, and no peer ever used that", region.key);
         let advice = "grant in ibv_reg_mr only what peers need: a key that leaks opens no more than was granted";
-        let used = region.used & REMOTE;
+        let used = region.used & REMOTE_RIGHTS;
         let used = if used.is_empty() { String::from("nothing") } else { format!("{used}") };
         out.tell(Finding::new(RIGHTS_UNUSED, subject, what, advice).shown_by(format!(
             "{} grants {}; peers used {used}",

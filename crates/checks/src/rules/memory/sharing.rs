@@ -19,7 +19,7 @@ use crate::rule::catalogue::posting::UNFENCED;
 #[derive(Default, Debug)]
 pub(super) struct Sharing {
     /// Receives with one buffer, by the key of its region. Such a buffer may be meant for nothing: WRITEs with immediate
-    /// data use receives up and put nothing into them. So it is told when a message lies in it.
+    /// data use receives up and put nothing into them. So it is reported when a message lies in it.
     equal: Map<u32, ((u64, u64), Finding)>,
 }
 

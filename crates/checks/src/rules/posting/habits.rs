@@ -13,7 +13,7 @@ use crate::posted_work::{Owner, Posting};
 use crate::rule::catalogue::posting::*;
 
 /// So often is a habit.
-const HABIT: u32 = 16;
+const MIN_HABIT_COUNT: u32 = 16;
 /// So many signaled work requests in a row.
 const SIGNALED_ROW: u32 = 64;
 /// So many READs at once, where one may be under way.
@@ -21,11 +21,11 @@ const READS_MIN: usize = 4;
 /// So long may a row of posts take, in nanoseconds: slower ones are no batch.
 const ROW_TIME: u64 = 5_000_000;
 /// Of longer messages the bytes count, not the calls and completions.
-const SHORT: u64 = 4096;
+const SHORT_MESSAGE_BYTES: u64 = 4096;
 /// What is a small WRITE.
 const SMALL_WRITE: u64 = 256;
 /// Immediate data has so many bytes.
-const IMMEDIATE: u64 = 4;
+const IMMEDIATE_BYTES: u64 = 4;
 /// How many threads are watched.
 const THREADS_MAX: usize = 1024;
 
@@ -67,7 +67,9 @@ impl Habits {
     /// A thread called something.
     pub fn called(&mut self, thread: u32, call: &Call, moment: &Moment<'_>, out: &mut Out<'_>) {
         let (queue, index) = match *call {
-            Call::PostSend { index, pieces, .. } if pieces.bytes <= SHORT => (moment.event.qpn.map(Owner::Send), index),
+            Call::PostSend { index, pieces, .. } if pieces.bytes <= SHORT_MESSAGE_BYTES => {
+                (moment.event.qpn.map(Owner::Send), index)
+            }
             Call::PostReceive { index, srq: Some(srq), .. } => (Some(Owner::Shared(srq.value())), index),
             Call::PostReceive { index, .. } => (moment.event.qpn.map(Owner::Receive), index),
             _ => (None, 0),
@@ -94,7 +96,7 @@ impl Habits {
             *row = Row { queue, count: 0, since: at };
         }
         row.count += 1;
-        if row.count < HABIT {
+        if row.count < MIN_HABIT_COUNT {
             return;
         }
         let rule = if matches!(queue, Owner::Send(_)) { SENDS_ONE_BY_ONE } else { RECEIVES_ONE_BY_ONE };
@@ -127,7 +129,7 @@ impl Habits {
             return;
         }
         counts.turns += 1;
-        if counts.turns >= HABIT && !out.is_old(THREADS_TAKE_TURNS, Subject::QueuePair(qpn)) {
+        if counts.turns >= MIN_HABIT_COUNT && !out.is_old(THREADS_TAKE_TURNS, Subject::QueuePair(qpn)) {
             let what = format!("threads {before} and {thread} post to QP {qpn} in turn, {} times so far", counts.turns);
             let advice = "give each thread a queue pair of its own, or let one thread post for the others";
             let finding = Finding::new(THREADS_TAKE_TURNS, Subject::QueuePair(qpn), what, advice);
@@ -187,7 +189,7 @@ impl Counts {
             return;
         }
         self.small += 1;
-        if self.small >= HABIT && !out.is_old(NOT_INLINE, posting.owner.subject()) {
+        if self.small >= MIN_HABIT_COUNT && !out.is_old(NOT_INLINE, posting.owner.subject()) {
             let what = format!(
                 "{} messages of at most {granted} bytes were sent from memory on QP {}, the last of {} bytes",
                 self.small, pair.qpn, work.pieces.bytes
@@ -203,10 +205,10 @@ impl Counts {
     }
 
     fn signaled(&mut self, posting: &Posting<'_>, pair: &Pair, out: &mut Out<'_>) {
-        let counts = posting.work.signaled && posting.work.pieces.bytes <= SHORT;
+        let counts = posting.work.signaled && posting.work.pieces.bytes <= SHORT_MESSAGE_BYTES;
         self.signaled = if counts { self.signaled + 1 } else { 0 };
         if self.signaled >= SIGNALED_ROW
-            && pair.sends.len() as u32 >= HABIT - 1
+            && pair.sends.len() as u32 >= MIN_HABIT_COUNT - 1
             && !out.is_old(ALL_SIGNALED, posting.owner.subject())
         {
             let what = format!(
@@ -231,7 +233,7 @@ impl Counts {
         self.fences += u32::from(posting.work.fence);
         if posting.work.fence
             && !self.answered
-            && self.fences >= HABIT
+            && self.fences >= MIN_HABIT_COUNT
             && !out.is_old(FENCE_IN_VAIN, posting.owner.subject())
         {
             let what = format!(
@@ -255,7 +257,7 @@ impl Counts {
         self.writes = if goes_on { self.writes + 1 } else { 1 };
         let bytes = work.pieces.bytes;
         self.wrote_to = Some((from.wrapping_add(bytes), to.wrapping_add(bytes), key));
-        if self.writes >= HABIT && !out.is_old(WRITES_SPLIT, posting.owner.subject()) {
+        if self.writes >= MIN_HABIT_COUNT && !out.is_old(WRITES_SPLIT, posting.owner.subject()) {
             let what = format!(
                 "{} WRITEs in a row of at most {SMALL_WRITE} bytes each go on where the one before ended, the last \
                  is {}",
@@ -276,13 +278,13 @@ impl Counts {
         if !after_write {
             return;
         }
-        if work.opcode != "SEND" || work.pieces.bytes > IMMEDIATE {
+        if work.opcode != "SEND" || work.pieces.bytes > IMMEDIATE_BYTES {
             self.notes = 0;
             return;
         }
         self.notes += 1;
-        if self.notes >= HABIT && !out.is_old(NOTE_AFTER_WRITE, posting.owner.subject()) {
-            let what = format!("{} WRITEs were each followed by a SEND of at most {IMMEDIATE} bytes", self.notes);
+        if self.notes >= MIN_HABIT_COUNT && !out.is_old(NOTE_AFTER_WRITE, posting.owner.subject()) {
+            let what = format!("{} WRITEs were each followed by a SEND of at most {IMMEDIATE_BYTES} bytes", self.notes);
             let advice = "use RDMA_WRITE_WITH_IMM: the peer gets a completion with 4 bytes of immediate data when \
                           the bytes are there";
             out.tell(posting.finding(NOTE_AFTER_WRITE, what, advice).because("one message does the work of two"));

@@ -64,7 +64,7 @@ fn never_reaped(posted: &Posting<'_>, pair: &Pair, out: &mut Out<'_>) {
 /// Whether a queue of hardware would have no place for this: there, a place is free when a completion was polled.
 fn more_than_it_holds(posted: &Posting<'_>, pair: &Pair, out: &mut Out<'_>) {
     let (capacity, taken) = (u64::from(pair.max_send_wr), pair.sends.places_taken());
-    // Where nothing is signaled, UV-0301 is told.
+    // Where nothing is signaled, UV-0301 is reported.
     let overfull = capacity > 0 && taken >= capacity && pair.state == "RTS" && pair.sends.signaled > 0;
     if !overfull || out.is_old(MORE_THAN_THE_QUEUE_HOLDS, posted.owner.subject()) {
         return;

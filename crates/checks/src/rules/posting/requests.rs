@@ -13,13 +13,13 @@ use crate::posted_work::{Owner, Posting, name};
 use crate::rule::catalogue::posting::*;
 
 /// What stands before each datagram in its receive buffer.
-const GRH: u64 = 40;
+const GRH_BYTES: u64 = 40;
 /// The longest packet that a NIC has.
 const MTU_MAX: u64 = 4096;
 /// How much work under way is looked at, the newest first.
 const LOOKED_AT_MAX: usize = 128;
 /// The queue pair of a multicast group.
-const GROUP: Qpn = Qpn::new(0xff_ffff);
+const MULTICAST_QPN: Qpn = Qpn::new(0xff_ffff);
 
 /// What is seen in the call itself, also if it is refused.
 pub(super) fn called(call: &Call, moment: &Moment<'_>, out: &mut Out<'_>) {
@@ -69,7 +69,7 @@ pub(super) fn called(call: &Call, moment: &Moment<'_>, out: &mut Out<'_>) {
     }
     if let (Some(qpn), Some(gid)) = (remote_qpn, remote_gid)
         && is_group(&gid)
-        && qpn != GROUP
+        && qpn != MULTICAST_QPN
     {
         let what = format!("{} goes to a multicast group and names QP {qpn}", name());
         let advice = "set wr.ud.remote_qpn to 0xffffff for datagrams to a multicast group";
@@ -80,8 +80,8 @@ pub(super) fn called(call: &Call, moment: &Moment<'_>, out: &mut Out<'_>) {
 
 /// Whether it is the address of a multicast group, of IPv6 or of IPv4.
 fn is_group(gid: &[u8; 16]) -> bool {
-    const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
-    gid[0] == 0xff || (gid[..12] == MAPPED && gid[12] & 0xf0 == 0xe0)
+    const IPV4_MAPPED_PREFIX: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+    gid[0] == 0xff || (gid[..12] == IPV4_MAPPED_PREFIX && gid[12] & 0xf0 == 0xe0)
 }
 
 /// What is seen when its queue takes it.
@@ -95,9 +95,12 @@ pub(super) fn posted(posting: &Posting<'_>, model: &Model, out: &mut Out<'_>) {
         }
         Owner::Receive(qpn) => {
             let datagrams = model.pairs.get(&qpn).is_some_and(|pair| pair.kind == "UD");
-            if datagrams && work.pieces.bytes < GRH {
-                let what =
-                    format!("{} has {} bytes, and each datagram comes with {GRH}", posting.name(), work.pieces.bytes);
+            if datagrams && work.pieces.bytes < GRH_BYTES {
+                let what = format!(
+                    "{} has {} bytes, and each datagram comes with {GRH_BYTES}",
+                    posting.name(),
+                    work.pieces.bytes
+                );
                 let advice = "make receive buffers of UD queue pairs 40 bytes longer than the longest message; the \
                               message begins behind those 40";
                 out.tell(

@@ -11,14 +11,14 @@ use crate::map::{Map, Set};
 use crate::model::Model;
 use crate::rule::catalogue::processes::*;
 
-/// How many times something is done in the data path until it is told.
-const TIMES: u32 = 64;
+/// How many times something is done in the data path until it is reported.
+const MANY_TIMES: u32 = 64;
 
 /// With more work requests in that time, it is not the data path that registers.
-const POSTS_FOR_REGISTRATIONS: u64 = TIMES as u64 * 8;
+const POSTS_FOR_REGISTRATIONS: u64 = MANY_TIMES as u64 * 8;
 
 /// With fewer or more work requests in that time, address handles are not made for messages.
-const POSTS_FOR_HANDLES: RangeInclusive<u64> = TIMES as u64 / 2..=TIMES as u64 * 4;
+const POSTS_FOR_HANDLES: RangeInclusive<u64> = MANY_TIMES as u64 / 2..=MANY_TIMES as u64 * 4;
 
 /// How much work a queue pair does that was made for a message.
 const FEW_REQUESTS: u64 = 8;
@@ -26,18 +26,18 @@ const FEW_REQUESTS: u64 = 8;
 /// Within how long so many queue pairs come and go.
 const PAIRS_WITHIN_NS: u64 = 60_000_000_000;
 
-/// How often the same buffer is registered until it is told.
+/// How often the same buffer is registered until it is reported.
 const SAME_BUFFER: u32 = 16;
 
 /// How small a buffer is small, and how many are many.
 const SMALL: u64 = 4096;
 const MANY_SMALL: u32 = 256;
 
-/// In how many domains a buffer is registered until it is told.
-const DOMAINS: usize = 4;
+/// In how many domains a buffer is registered until it is reported.
+const MANY_DOMAINS: usize = 4;
 
-/// How often a device is open until it is told.
-const OPEN: usize = 16;
+/// How often a device is open until it is reported.
+const MANY_CONTEXTS: usize = 16;
 
 /// How many buffers are known apart.
 const MAX_BUFFERS: usize = 4096;
@@ -74,7 +74,7 @@ impl Window {
             self.since = posts;
         }
         self.times += 1;
-        if self.times < TIMES {
+        if self.times < MANY_TIMES {
             return false;
         }
         self.times = 0;
@@ -106,7 +106,7 @@ impl Examine for DataPath {
                 Call::CreateAh { dgid, .. } => self.made_handle(dgid, out),
                 Call::OpenDevice { device, .. } => {
                     let open = model.contexts.values().filter(|context| context.device == device).count() + 1;
-                    if open == OPEN {
+                    if open == MANY_CONTEXTS {
                         out.tell(opened_many_times(device.as_str()));
                     }
                 }
@@ -143,7 +143,7 @@ impl DataPath {
             if buffer.times == SAME_BUFFER && buffer.domains.len() == 1 {
                 out.tell(registered_again(key, address, length));
             }
-            if buffer.domains.len() == DOMAINS {
+            if buffer.domains.len() == MANY_DOMAINS {
                 out.tell(in_many_domains(key, address, length, buffer));
             }
             if buffer.times > 1 {
@@ -174,7 +174,7 @@ impl DataPath {
                     REGISTERED_PER_MESSAGE,
                     Subject::Process,
                     format!(
-                        "{TIMES} buffers were registered, used and deregistered in turn, with at most {} work requests \
+                        "{MANY_TIMES} buffers were registered, used and deregistered in turn, with at most {} work requests \
                          posted meanwhile",
                         POSTS_FOR_REGISTRATIONS
                     ),
@@ -199,7 +199,7 @@ impl DataPath {
                     HANDLE_PER_MESSAGE,
                     Subject::Process,
                     format!(
-                        "{TIMES} address handles were made for the same address, {}, about one for each message",
+                        "{MANY_TIMES} address handles were made for the same address, {}, about one for each message",
                         Gid(&dgid)
                     ),
                     "make one ibv_ah for each peer, keep it, and use it in every work request that goes there",
@@ -215,13 +215,13 @@ impl DataPath {
             (*count, *since) = (0, at);
         }
         *count += 1;
-        if *count == TIMES {
+        if *count == MANY_TIMES {
             out.tell(
                 Finding::new(
                     PAIR_PER_MESSAGE,
                     Subject::Process,
                     format!(
-                        "{TIMES} queue pairs were made, connected, and destroyed after at most {FEW_REQUESTS} work \
+                        "{MANY_TIMES} queue pairs were made, connected, and destroyed after at most {FEW_REQUESTS} work \
                          requests each"
                     ),
                     "keep queue pairs and their connections, and send many messages over each",
@@ -250,7 +250,9 @@ fn in_many_domains(key: u32, address: u64, length: u64, buffer: &Buffer) -> Find
     Finding::new(
         REGISTERED_IN_MANY_DOMAINS,
         Subject::Memory(key),
-        format!("the buffer [{address:#x}, +{length}) is registered in {DOMAINS} protection domains at once: {list}"),
+        format!(
+            "the buffer [{address:#x}, +{length}) is registered in {MANY_DOMAINS} protection domains at once: {list}"
+        ),
         "make the queue pairs that use it in one protection domain, where one registration serves them all",
     )
     .because("every registration has its own translation tables in the NIC, which compete for its caches")
@@ -273,7 +275,7 @@ fn opened_many_times(device: &str) -> Finding {
     Finding::new(
         OPENED_MANY_TIMES,
         Subject::Process,
-        format!("the device {device} is open {OPEN} times at once in this process"),
+        format!("the device {device} is open {MANY_CONTEXTS} times at once in this process"),
         "open it once with ibv_open_device and share the ibv_context: all its calls may be made by any thread",
     )
     .because("objects of one context cannot be used with those of another, and each has its own files and doorbells")

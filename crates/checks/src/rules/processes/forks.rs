@@ -10,7 +10,7 @@ use crate::finding::{Finding, Subject};
 use crate::model::Model;
 
 /// How the NIC begins its refusal of an object that a child inherited.
-const INHERITED: &str = "the object belongs to the process that this one was forked from";
+const INHERITED_OBJECT_REFUSAL: &str = "the object belongs to the process that this one was forked from";
 
 /// The part.
 #[derive(Default, Debug)]
@@ -27,7 +27,8 @@ impl Examine for Forks {
             Call::Fork {} if !moment.model.fork_is_safe && !moment.model.regions.is_empty() => {
                 out.tell(forked(moment.model));
             }
-            Call::Refused { function, reason, .. } if reason.as_str().starts_with(INHERITED) => out.tell(
+            Call::Refused { function, reason, .. } if reason.as_str().starts_with(INHERITED_OBJECT_REFUSAL) => out
+                .tell(
                 Finding::new(
                     USED_IN_CHILD,
                     Subject::Function(function),

@@ -16,7 +16,7 @@ use crate::rule::catalogue::processes::*;
 use crate::witness::Witness;
 
 /// How many of a kind are named.
-const NAMED: usize = 8;
+const MAX_NAMED_OBJECTS: usize = 8;
 
 /// The part.
 #[derive(Default, Debug)]
@@ -78,14 +78,15 @@ fn tell(out: &mut Out<'_>, rule: Number, what: &str, left: impl Iterator<Item = 
     let (mut count, mut named) = (0, Vec::<String>::new());
     for one in left {
         count += 1;
-        if named.len() < NAMED {
+        if named.len() < MAX_NAMED_OBJECTS {
             named.push(format!("{one}"));
         }
     }
     if count == 0 {
         return;
     }
-    let more = if count > NAMED { format!(" and {} more", count - NAMED) } else { String::new() };
+    let more =
+        if count > MAX_NAMED_OBJECTS { format!(" and {} more", count - MAX_NAMED_OBJECTS) } else { String::new() };
     out.tell(
         Finding::new(
             rule,

@@ -9,8 +9,8 @@ use crate::examine::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
 use crate::map::Map;
 
-/// How often a completion queue goes from thread to thread until it is told.
-const HANDOVERS: u32 = 64;
+/// How often a completion queue goes from thread to thread until it is reported.
+const MANY_HANDOVERS: u32 = 64;
 
 /// The part.
 #[derive(Default, Debug)]
@@ -66,14 +66,14 @@ impl Threads {
             return;
         }
         *handovers += 1;
-        if *handovers == HANDOVERS {
+        if *handovers == MANY_HANDOVERS {
             out.tell(
                 Finding::new(
                     POLLED_BY_THREADS,
                     Subject::CompletionQueue(cq),
                     format!(
                         "threads {other} and {thread} take completions from CQ {cq} in turn: it went from one thread \
-                         to another {HANDOVERS} times"
+                         to another {MANY_HANDOVERS} times"
                     ),
                     "give each thread a completion queue of its own, with the queue pairs it serves",
                 )

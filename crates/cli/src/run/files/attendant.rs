@@ -80,8 +80,9 @@ impl Attendant {
                 guid: device.guid(),
                 firmware: env!("CARGO_PKG_VERSION").into(),
                 capabilities: DEVICE_CAPABILITIES,
+                number: device.number(),
                 interface: device.interface_index(),
-                interface_name: name.strip_prefix("ubi_").unwrap_or(name).into(),
+                interface_name: device.interface_name().into(),
                 active: device.port().active,
             })
         };

@@ -1,10 +1,13 @@
 //! Where devices lie beside GPUs. A program that wants to know whether a network device can reach a GPU's memory by
 //! itself looks how near they are in the tree of PCI devices. Ours reaches every GPU of the process by its driver, so
-//! the GPUs are shown behind one switch together with the devices that have no place of their own. The switch is of a
-//! domain that no machine has; everything else about a GPU is what the kernel says.
+//! the GPUs are shown behind one switch together with the devices that have no place of their own; or, as in a server
+//! that has as many of both, behind a switch for each device. Switches are of a domain that no machine has; everything
+//! else about a GPU is what the kernel says.
 
 use super::tree::{file, mirror, processors};
 use hca::environment;
+use hca::interfaces::Nics;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::symlink;
@@ -13,20 +16,71 @@ use std::path::{Path, PathBuf};
 /// Where the kernel lists what is on PCI.
 pub const PCI_DEVICES: &str = "/sys/bus/pci/devices";
 
-/// The root of the tree that is ours, under `/sys/devices`; the two ports of the switch, each a bridge; the bus behind.
-const PCI_ROOT: &str = "pci7562:00";
-const UPPER_PORT: &str = "7562:00:00.0";
-const LOWER_PORT: &str = "7562:01:00.0";
-const PCI_BUS: &str = "7562:02";
+/// The domain of what is ours.
+const PCI_DOMAIN: &str = "7562";
 
-/// Where the switch's lower port is under `/sys/devices`. Programs take two steps from a device to the switch it is at.
-fn port() -> PathBuf {
-    Path::new(PCI_ROOT).join(UPPER_PORT).join(LOWER_PORT)
+/// How many buses a switch of several has: its root's, the one between its two ports, and those behind.
+const BUSES_OF_SWITCH: usize = 16;
+
+/// The switches.
+pub struct Switches {
+    count: usize,
 }
 
-/// The place of a device beside the GPUs, by its position.
-pub fn place(position: usize) -> PathBuf {
-    port().join(format!("{PCI_BUS}:{:02x}.0", position % 32))
+/// One of them: the directories of its root and its ports, each a bridge, under `/sys/devices`. Programs take two steps
+/// from a device to the switch it is at.
+struct Switch {
+    root: PathBuf,
+    upper: PathBuf,
+    lower: PathBuf,
+    buses: [String; 2],
+    numa_node: Option<usize>,
+}
+
+/// A bus of ours.
+fn bus(number: usize) -> String {
+    format!("{PCI_DOMAIN}:{number:02x}")
+}
+
+impl Switches {
+    /// One, or one for each of the NICs that were asked for.
+    pub fn of(nics: Option<Nics>) -> Switches {
+        Switches { count: nics.filter(|nics| nics.own_switches).map_or(1, |nics| nics.count.into()) }
+    }
+
+    fn switch(&self, number: usize) -> Switch {
+        let first = number * BUSES_OF_SWITCH;
+        let buses = [bus(first), bus(first + 1)];
+        let root = PathBuf::from(format!("pci{}", buses[0]));
+        let upper = root.join(format!("{}:00.0", buses[0]));
+        let lower = upper.join(format!("{}:00.0", buses[1]));
+        // The first half of a server's switches are near its first processor, and so on.
+        let numa_node = (self.count > 1).then(|| number * numa_nodes() / self.count);
+        Switch { root, upper, lower, buses, numa_node }
+    }
+
+    /// The place of a device, by its position. Each has a bus of its own: NCCL takes devices of one bus for functions of
+    /// one device.
+    pub fn place(&self, position: usize) -> PathBuf {
+        let (switch, behind) = if self.count > 1 { (position % self.count, 0) } else { (0, position % 128) };
+        self.switch(switch).lower.join(format!("{}:00.0", bus(switch * BUSES_OF_SWITCH + 2 + behind)))
+    }
+
+    /// Shows a device at its place: what programs ask of one on PCI.
+    pub fn write_device(&self, root: &Path, position: usize) -> io::Result<()> {
+        let place = self.place(position);
+        let bus = place.file_name().and_then(|name| name.to_str()?.get(..7)).unwrap_or_default();
+        show_bus(root, &place.with_file_name("pci_bus").join(bus))?;
+        let numa_node = self.switch(position % self.count).numa_node;
+        pci_device(&root.join("sys/devices").join(&place), "0x020000", numa_node)
+    }
+}
+
+/// How many nodes of memory the machine has.
+fn numa_nodes() -> usize {
+    let nodes = fs::read_dir("/sys/devices/system/node").into_iter().flatten().flatten();
+    let is_node = |name: &str| name.strip_prefix("node").is_some_and(|rest| rest.parse::<u32>().is_ok());
+    nodes.filter(|entry| entry.file_name().to_str().is_some_and(is_node)).count().max(1)
 }
 
 /// The GPUs: their directories under `/sys/devices`.
@@ -52,38 +106,44 @@ pub fn are_here() -> bool {
     !find(Path::new(PCI_DEVICES)).is_empty()
 }
 
-/// Shows GPUs behind the switch: under `root`, which stands for `/`.
-pub fn write(root: &Path, gpus: &[PathBuf]) -> io::Result<()> {
-    let (devices, buses) = (root.join("sys/devices"), root.join("sys/class/pci_bus"));
-    let behind = devices.join(port());
+/// Shows buses where they are, under `root`, which stands for `/`.
+pub fn write_buses(root: &Path) -> io::Result<()> {
+    let buses = root.join("sys/class/pci_bus");
     fs::create_dir_all(&buses)?;
     // Buses without GPUs are where they were.
     for bus in fs::read_dir("/sys/class/pci_bus").into_iter().flatten().flatten() {
         symlink(bus.path(), buses.join(bus.file_name()))?;
     }
-    if gpus.is_empty() {
-        return Ok(());
+    Ok(())
+}
+
+/// Shows the switches, and GPUs behind them. GPUs of one bus stay together.
+pub fn write(root: &Path, switches: &Switches, gpus: &[PathBuf]) -> io::Result<()> {
+    let devices = root.join("sys/devices");
+    for number in 0..switches.count {
+        let Switch { root: pci_root, upper, lower, buses, numa_node } = switches.switch(number);
+        pci_device(&devices.join(&upper), "0x060400", numa_node)?;
+        pci_device(&devices.join(lower), "0x060400", numa_node)?;
+        for (path, text) in link_facts() {
+            file(&devices.join(&pci_root).join(path), text)?;
+        }
+        show_bus(root, &pci_root.join("pci_bus").join(&buses[0]))?;
+        show_bus(root, &upper.join("pci_bus").join(&buses[1]))?;
     }
-    pci_device(&devices.join(PCI_ROOT).join(UPPER_PORT), "0x060400")?;
-    pci_device(&behind, "0x060400")?;
-    for (path, text) in link_facts() {
-        file(&devices.join(PCI_ROOT).join(path), text)?;
-    }
-    show_bus(root, &Path::new(PCI_ROOT).join("pci_bus/7562:00"))?;
-    show_bus(root, &Path::new(PCI_ROOT).join(UPPER_PORT).join("pci_bus/7562:01"))?;
-    show_bus(root, &port().join("pci_bus").join(PCI_BUS))?;
+    let bus_of = |gpu: &PathBuf| gpu.file_name().and_then(|name| name.to_str()?.get(..7)).map(str::to_owned);
+    let buses: BTreeSet<String> = gpus.iter().filter_map(bus_of).collect();
     for gpu in gpus {
-        let (Some(name), Some(bus)) = (gpu.file_name(), gpu.file_name().and_then(|name| name.to_str()?.get(..7)))
-        else {
-            continue;
-        };
+        let (Some(name), Some(bus)) = (gpu.file_name(), bus_of(gpu)) else { continue };
+        let before = buses.range(..bus.clone()).count();
+        let port = switches.switch(before * switches.count / buses.len().max(1)).lower;
+        let behind = devices.join(&port);
         let place = behind.join(name);
         fs::create_dir_all(&place)?;
         mirror(gpu, &place)?;
         // Programs find a device by its bus and two steps up. Its neighbours that are no GPUs are where they were.
-        show_bus(root, &port().join("pci_bus").join(bus))?;
+        show_bus(root, &port.join("pci_bus").join(&bus))?;
         for neighbour in fs::read_dir(PCI_DEVICES).into_iter().flatten().flatten() {
-            let same_bus = neighbour.file_name().to_str().is_some_and(|name| name.starts_with(bus));
+            let same_bus = neighbour.file_name().to_str().is_some_and(|name| name.starts_with(&bus));
             let path = behind.join(neighbour.file_name());
             let is_gpu = gpus.iter().any(|gpu| gpu.file_name() == Some(&neighbour.file_name()));
             if same_bus && !is_gpu && !path.is_symlink() {
@@ -104,16 +164,17 @@ fn show_bus(root: &Path, place: &Path) -> io::Result<()> {
     symlink(Path::new("../../devices").join(place), link)
 }
 
-/// What programs ask of a PCI device of ours.
-pub fn pci_device(place: &Path, class: &str) -> io::Result<()> {
-    let (list, mask) = processors();
+/// What programs ask of a PCI device of ours: near one node of memory, or near all processors.
+fn pci_device(place: &Path, class: &str, numa_node: Option<usize>) -> io::Result<()> {
+    let (list, mask) = processors(numa_node);
+    let numa_node = numa_node.map_or("-1".into(), |node| node.to_string());
     let facts = [
         ("class", class),
         ("vendor", "0x7562"),
         ("device", "0x0001"),
         ("subsystem_vendor", "0x7562"),
         ("subsystem_device", "0x0001"),
-        ("numa_node", "-1"),
+        ("numa_node", &*numa_node),
         ("local_cpulist", &list),
         ("local_cpus", &mask),
         ("uevent", "DRIVER=ubiverbs"),
@@ -156,8 +217,12 @@ mod tests {
         let gpus = find(&machine);
         assert_eq!(gpus, [machine.join("0000:00:06.0").canonicalize().unwrap()]);
         let root = directory.join("root");
-        write(&root, &gpus).unwrap();
-        pci_device(&root.join("sys/devices").join(place(0)), "0x020000").unwrap();
+        let switches = Switches::of(None);
+        write_buses(&root).unwrap();
+        write(&root, &switches, &gpus).unwrap();
+        for position in 0..2 {
+            switches.write_device(&root, position).unwrap();
+        }
         let root = root.canonicalize().unwrap();
         // As NCCL looks for the path of a device.
         let path = |bus: &str, device: &str| {
@@ -167,10 +232,22 @@ mod tests {
         assert_eq!(path("0000:00", "0000:00:06.0"), "sys/devices/pci7562:00/7562:00:00.0/7562:01:00.0/0000:00:06.0");
         let lower = "sys/devices/pci7562:00/7562:00:00.0/7562:01:00.0";
         assert_eq!(path("7562:02", "7562:02:00.0"), format!("{lower}/7562:02:00.0"));
+        assert_eq!(path("7562:03", "7562:03:00.0"), format!("{lower}/7562:03:00.0"));
         assert_eq!(path("7562:01", "7562:01:00.0"), lower);
         assert_eq!(path("7562:00", "7562:00:00.0"), "sys/devices/pci7562:00/7562:00:00.0");
         let class = fs::read_to_string(root.join(path("0000:00", "0000:00:06.0")).join("class")).unwrap();
         assert_eq!(class.trim(), "0x030200");
         fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
+    fn each_nic_of_a_server_has_a_switch_of_its_own() {
+        let switches = Switches::of("hgx".parse().ok());
+        assert_eq!(switches.place(0), Path::new("pci7562:00/7562:00:00.0/7562:01:00.0/7562:02:00.0"));
+        assert_eq!(switches.place(7), Path::new("pci7562:70/7562:70:00.0/7562:71:00.0/7562:72:00.0"));
+        let nodes: Vec<_> = (0..8).filter_map(|number| switches.switch(number).numa_node).collect();
+        assert!(nodes.len() == 8 && nodes.is_sorted() && nodes[0] == 0 && nodes[7] < numa_nodes(), "{nodes:?}");
+        let together = Switches::of("8".parse().ok());
+        assert_eq!(together.place(7), Path::new("pci7562:00/7562:00:00.0/7562:01:00.0/7562:09:00.0"));
     }
 }

@@ -3,7 +3,7 @@
 //! beside the GPUs if it has none (`gpu.rs`), and else under `virtual`, as those of Soft-RoCE are.
 
 use super::gpu;
-use hca::Device;
+use hca::{Device, environment};
 use inventory::names;
 use std::fs;
 use std::io;
@@ -18,20 +18,26 @@ pub fn write(root: &Path, devices: &[Device]) -> io::Result<()> {
     }
     file(&root.join("sys/class/infiniband_verbs/abi_version"), "6")?;
     let gpus = gpu::find(Path::new(gpu::PCI_DEVICES));
-    gpu::write(root, &gpus)?;
+    let nics = environment::nics();
+    let switches = (nics.is_some() || !gpus.is_empty()).then(|| gpu::Switches::of(nics));
+    gpu::write_buses(root)?;
+    if let Some(switches) = &switches {
+        gpu::write(root, switches, &gpus)?;
+    }
     for (position, device) in devices.iter().enumerate() {
-        let beside_gpus = (!gpus.is_empty()).then(|| gpu::place(position));
-        write_device(root, device, &format!("uverbs{position}"), beside_gpus)?;
+        // A NIC keeps its place if the program does not see all of them.
+        let switches = switches.as_ref().map(|switches| (switches, device.nic_position().unwrap_or(position)));
+        write_device(root, device, &format!("uverbs{position}"), switches)?;
     }
     Ok(())
 }
 
-fn write_device(root: &Path, device: &Device, verbs: &str, beside_gpus: Option<PathBuf>) -> io::Result<()> {
-    let name = device.name();
-    let interface = name.strip_prefix("ubi_").unwrap_or(name);
+fn write_device(root: &Path, device: &Device, verbs: &str, behind: Option<(&gpu::Switches, usize)>) -> io::Result<()> {
+    let (name, interface) = (device.name(), device.interface_name());
     // The parent's path under `/sys/devices`.
     let pci = pci_device(interface, device.interface_index());
-    let parent = pci.as_deref().or(beside_gpus.as_deref()).unwrap_or(Path::new("virtual"));
+    let switched = behind.map(|(switches, position)| switches.place(position));
+    let parent = pci.as_deref().or(switched.as_deref()).unwrap_or(Path::new("virtual"));
     let devices = root.join("sys/devices").join(parent);
     let (place, verbs_place) = (devices.join("infiniband").join(name), devices.join("infiniband_verbs").join(verbs));
     for (class, name, place) in [("infiniband", name, &place), ("infiniband_verbs", verbs, &verbs_place)] {
@@ -44,11 +50,12 @@ fn write_device(root: &Path, device: &Device, verbs: &str, beside_gpus: Option<P
     for (path, text) in [("ibdev", name), ("abi_version", "1"), ("dev", "1:3")] {
         file(&verbs_place.join(path), text)?;
     }
-    match (&pci, &beside_gpus) {
+    match (&pci, &switched) {
         (Some(of_pci), _) | (None, Some(of_pci)) => {
-            match &pci {
-                Some(pci) => mirror(&Path::new("/sys/devices").join(pci), &devices)?,
-                None => gpu::pci_device(&devices, "0x020000")?,
+            match (&pci, behind) {
+                (Some(pci), _) => mirror(&Path::new("/sys/devices").join(pci), &devices)?,
+                (None, Some((switches, position))) => switches.write_device(root, position)?,
+                (None, None) => {}
             }
             let link = Path::new("../..").join("..").join(of_pci.file_name().unwrap_or_default());
             symlink(&link, place.join("device"))?;
@@ -166,7 +173,7 @@ fn net(device: &Path, interface: &str) -> io::Result<()> {
 
 /// What programs ask of a PCI device, for one that is near all processors.
 fn virtual_device(place: &Path) -> io::Result<()> {
-    let (online, mask) = processors();
+    let (online, mask) = processors(None);
     for (path, text) in [
         ("numa_node", "-1"),
         ("local_cpulist", &*online),
@@ -183,9 +190,11 @@ fn virtual_device(place: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// All processors, as a list and as a mask.
-pub fn processors() -> (String, String) {
-    let online = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+/// The processors of a node of memory, or all, as a list and as a mask.
+pub fn processors(numa_node: Option<usize>) -> (String, String) {
+    let read = |path: &str| fs::read_to_string(path).ok();
+    let near = numa_node.and_then(|node| read(&format!("/sys/devices/system/node/node{node}/cpulist")));
+    let online = near.or_else(|| read("/sys/devices/system/cpu/online")).unwrap_or_default();
     let online = if online.trim().is_empty() { "0" } else { online.trim() };
     (online.to_owned(), mask(online))
 }

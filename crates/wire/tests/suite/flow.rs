@@ -1,6 +1,6 @@
-use super::*;
-use alloc::vec;
-use alloc::vec::Vec;
+//! Flows of raw packets: which frames match, and what is done to those that do.
+
+use wire::flow::*;
 
 const KEY: [u8; HASH_KEY_LENGTH] = [
     0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0, 0xca, 0x2b,
@@ -346,7 +346,7 @@ fn long_frames_are_cut_as_a_device_would() {
     assert!(each_segment(&frame, offload, &mut scratch, |segment| {
         let found = layers(segment);
         assert!(checksums(segment, &found, false).are_right());
-        seen.push((u32_at(segment, 38).unwrap(), segment[47], u16_at(segment, 18).unwrap()));
+        seen.push((u32_at(segment, 38), segment[47], u16_at(segment, 18)));
         together.extend_from_slice(&segment[54..]);
     }));
     // Sequence numbers; FIN and PSH in the last, CWR in the first; identifications.
@@ -356,7 +356,7 @@ fn long_frames_are_cut_as_a_device_would() {
     let mut lengths = Vec::new();
     assert!(each_segment(&datagrams, Offload { kind: OffloadKind::Udp, size: 100 }, &mut scratch, |segment| {
         assert_eq!(checksums(segment, &layers(segment), false).upper, Some(true));
-        lengths.push((u16_at(segment, 18).unwrap(), u16_at(segment, 58).unwrap()));
+        lengths.push((u16_at(segment, 18), u16_at(segment, 58)));
     }));
     assert_eq!(lengths, [(108, 108), (108, 108), (58, 58)]);
     assert!(!each_segment(&datagrams, offload, &mut scratch, |_| panic!("not TCP")));
@@ -370,4 +370,12 @@ fn tags_go_in_and_out() {
     assert_eq!(layers(&frame).outer.ethernet.unwrap().vlan, Some(0x6005));
     assert_eq!(remove_tag(&frame), Some((plain.clone(), 0x6005)));
     assert_eq!(remove_tag(&plain), None);
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes(bytes[at..at + 2].try_into().unwrap())
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap())
 }

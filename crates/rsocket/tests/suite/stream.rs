@@ -1,8 +1,7 @@
 //! Both sides of a connection, without a network.
 
-use super::*;
-use alloc::vec::Vec;
-use core::net::SocketAddr;
+use std::net::SocketAddr;
+use ubiverbs_rsocket::*;
 use wire::{Key, Qpn};
 
 fn place(address: u64) -> Span {

@@ -1,4 +1,7 @@
-use super::*;
+//! Scripts of networks: what they mean, and what is said of those that mean nothing.
+
+use fabric::{Congestion, FailureKind, Red, Scenario, Script, ScriptError, Shape, TraceMessage, Workload};
+use wire::Mtu;
 
 fn parse(text: &str) -> Result<Scenario, ScriptError> {
     Script::parse(text, |name| match name {

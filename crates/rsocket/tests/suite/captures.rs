@@ -1,11 +1,8 @@
 //! What rdma-core's library puts on the wire, between two kernel Soft-RoCE NICs: a capture of its `rstream`. The
 //! connection data of both sides, and every message, are read and written again; and a stream of ours follows one side
 //! through the whole conversation.
-#![allow(missing_docs)]
 
-#[path = "../../wire/tests/frames/mod.rs"]
-mod frames;
-
+use crate::frames;
 use std::collections::HashMap;
 use ubiverbs_rsocket::{ConnectionData, Control, Local, Message, Sizes, Stream, Target};
 use wire::cm::{CmDatagram, IpCm, Message as CmMessage};

@@ -1,6 +1,9 @@
-use super::*;
-use crate::Qkey;
-use alloc::string::ToString;
+//! Transport headers, byte by byte.
+
+use wire::{
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, EncodeError, Feth, Header, HeaderSet, Headers, Key, Msn, Opcode,
+    ParseError, Placement, Psn, Qkey, Qpn, Reth, Selectivity, Srqn, Syndrome,
+};
 
 fn filled(opcode: Opcode) -> Headers {
     let mut headers = Headers::new(opcode, Qpn::new(0x11), Psn::new(5));
@@ -9,7 +12,7 @@ fn filled(opcode: Opcode) -> Headers {
     headers.feth = Some(Feth { placement: Placement::PERSISTENT, selectivity: Selectivity::Region });
     headers.reth = Some(Reth { va: 0x7f00_0000_1000, rkey: Key::new(0x1234), len: 8192 });
     headers.atomic = Some(AtomicEth { va: 8, rkey: Key::new(9), swap_add: 10, compare: 11 });
-    headers.aeth = Some(Aeth { syndrome: Syndrome::ACK, msn: crate::Msn::new(7) });
+    headers.aeth = Some(Aeth { syndrome: Syndrome::ACK, msn: Msn::new(7) });
     headers.atomic_ack = Some(AtomicAckEth { original: 12 });
     headers.immediate = Some(0xdead_beef);
     headers.invalidate = Some(Key::new(0x77));

@@ -1,8 +1,9 @@
-use super::*;
-use crate::{Gid, Mtu, Pkey, Psn, Qkey, Qpn, Timeout, Transport};
-use alloc::format;
-use alloc::string::ToString;
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+//! The messages of connection management, byte by byte.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use wire::cm::*;
+use wire::mad::MAD_LEN;
+use wire::{EncodeError, Gid, Mtu, ParseError, Pkey, Psn, Qkey, Qpn, Timeout, Transport};
 
 fn path(seed: u8) -> Path {
     Path {
