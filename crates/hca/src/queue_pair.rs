@@ -648,15 +648,11 @@ impl Qp {
     /// Tells the program what has completed, and what else happened.
     #[inline]
     fn complete_all(&self, nic: &Ground, inner: &mut Inner, now: Time, poller: Option<&mut Poller<'_>>) {
-<<<<<<< HEAD
         self.withdraw_if_stopped(nic, inner);
-        let Inner { pair, windows, alarm, counters, .. } = inner;
-=======
         let Inner { pair, windows, alarm, counters, shared, path, .. } = inner;
         if shared.keeps_answer(path, pair) {
             return;
         }
->>>>>>> main
         let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing: None, gpu: GpuTrains::None };
         self.complete(nic, pair, &mut port, alarm, now, poller);
         if let Some(counters) = counters {

@@ -79,11 +79,6 @@ pub use mapped::judge;
 pub use mapping::{Mapping, is_shareable};
 pub use memory::{Limits, Memory, Usage};
 pub use peek::{is_mapped, peek};
-<<<<<<< HEAD
 pub use published::{PublicTerms, Publisher};
-pub use region::{Change, RegionSpec, Translation};
-pub use window::WindowType;
-=======
->>>>>>> main
 pub use wire::access::{Access, Atomic, Bind, ProtectionDomain, Range, Refusal, RefusalCause, Subject};
 pub use wire::{Key, Qpn};
