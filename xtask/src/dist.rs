@@ -355,9 +355,10 @@ fn version_script(symbols: &[Symbol<'_>]) -> String {
     script
 }
 
-/// The node of libibverbs.so.1 with what the other libraries jump to.
+/// The node of libibverbs.so.1 with what the other libraries jump to, and what a sanitizer looks for.
 fn private_node(jumps: &[Jump<'_>], more: &[String]) -> String {
     let names = jumps.iter().map(|jump| format!("ubiverbs_{}", jump.name)).chain(more.iter().cloned());
+    let names = names.chain(["__asan_default_options", "__tsan_default_options"].map(str::to_owned));
     let names: Vec<String> = names.map(|name| format!("    {name};\n")).collect();
     format!("{OWN} {{\n  global:\n{}}};\n", names.concat())
 }

@@ -10,11 +10,29 @@
 //! | [`Handle`] | an object that this library handed out as a `T` and that is not destroyed before the call returns |
 //! | [`Owned`] | such an object, which the program gives up: no thread uses it from now on if the call succeeds |
 
+use std::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 
 use crate::{ibv_cq, ibv_cq_ex, ibv_qp, ibv_qp_ex};
+
+/// What hears of memory that calls fill in: a sanitizer, which does not see the library's own stores.
+static FILLED_IN: OnceLock<fn(*const c_void, usize)> = OnceLock::new();
+
+/// Has `tell` hear of what calls fill in, with its place and its length.
+pub fn tell_of_what_is_filled_in(tell: fn(*const c_void, usize)) {
+    FILLED_IN.get_or_init(|| tell);
+}
+
+/// A call fills in what is there, if it is not null.
+#[inline]
+fn filled_in<T>(place: *const T) {
+    if let Some(tell) = FILLED_IN.get().filter(|_| !place.is_null()) {
+        tell(place.cast(), size_of::<T>());
+    }
+}
 
 /// An argument that the call reads.
 #[repr(transparent)]
@@ -64,6 +82,7 @@ impl<'a, T> Out<'a, T> {
     #[inline]
     pub fn write(&mut self, value: T) -> Option<()> {
         let place = NonNull::new(self.0)?;
+        filled_in(self.0);
         // SAFETY: not null, so room for a `T` that no other thread uses during the call.
         unsafe { place.write(value) };
         Some(())
@@ -72,6 +91,7 @@ impl<'a, T> Out<'a, T> {
     /// The pointer itself.
     #[inline]
     pub fn as_ptr(&self) -> *mut T {
+        filled_in(self.0);
         self.0
     }
 }
@@ -90,6 +110,7 @@ impl<'a, T> InOut<'a, T> {
     /// What it points to, unless it is null.
     #[inline]
     pub fn as_mut(self) -> Option<&'a mut T> {
+        filled_in(self.0);
         // SAFETY: null, or a `T` that no other thread uses during the call, which `'a` does not outlive; `self`, from
         // which another reference could be made, is gone.
         unsafe { self.0.as_mut() }

@@ -109,8 +109,16 @@ pub extern "C" fn ibv_create_ah(pd: Handle<'_, ibv_pd>, attributes: In<'_, ibv_a
         if attributes.port_num != 1 {
             return Err(Errno::invalid("the device has one port, number 1"));
         }
-        let vector = vector_from_c(context.opened.device(), attributes)?;
-        context.opened.nic.tell_path(context.opened.device(), &vector);
+        let device = context.opened.device();
+        let vector = vector_from_c(device, attributes)?;
+        let (from, to) = (device.port().gid(vector.sgid_index).map(Gid::to_ip), vector.dgid.to_ip());
+        if let Some(from) = from.filter(|from| from.is_ipv4() == to.is_ipv4()) {
+            let is_on_link = matches!(to, IpAddr::V6(to) if to.is_unicast_link_local());
+            let scope = if is_on_link { device.interface_index() } else { 0 };
+            // As with kernels: a wrong address is an error where it is given.
+            context.opened.nic.await_neighbour(from, to, scope)?;
+        }
+        context.opened.nic.tell_path(device, &vector);
         let count = &domain.opened.address_handles;
         let more = |count: u32| (count < MAX_AH).then_some(count + 1);
         if count.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_err() {

@@ -5,7 +5,7 @@
 use crate::errno::Errno;
 use crate::{log, stack};
 use hca::{Nic, Shield};
-use latch::PerProcess;
+use latch::{PerProcess, sanitizer};
 use std::cell::Cell;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -117,8 +117,8 @@ fn panics_in() -> Option<&'static str> {
     NAME.get_or_make(|| hca::environment::variable(PANIC_IN).and_then(|name| name.into_string().ok())).as_deref()
 }
 
-/// Whether the environment asks neither for a log of failures nor for a panic: then calls, of which there may be
-/// millions in a second, look at nothing more.
+/// Whether the environment asks neither for a log of failures nor for a panic, and no sanitizer has to be told of calls:
+/// then calls, of which there may be millions in a second, look at nothing more.
 #[inline]
 fn has_no_diagnostics() -> bool {
     const UNKNOWN: u8 = 0;
@@ -126,7 +126,11 @@ fn has_no_diagnostics() -> bool {
     static KNOWN: AtomicU8 = AtomicU8::new(UNKNOWN);
     match KNOWN.load(Ordering::Relaxed) {
         UNKNOWN => {
-            let plain = !log::is_on() && panics_in().is_none();
+            let _unjudged = sanitizer::Unjudged::begin();
+            let plain = !log::is_on() && panics_in().is_none() && !sanitizer::is_present();
+            if sanitizer::is_present() {
+                abi::tell_of_what_is_filled_in(sanitizer::initialised);
+            }
             KNOWN.store(if plain { PLAIN } else { PLAIN + 1 }, Ordering::Relaxed);
             plain
         }
@@ -150,6 +154,7 @@ const NO_STACK: Errno = Errno::of(libc::ENOMEM);
 #[inline]
 fn caught_unshielded<T>(call: &'static str, f: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     let plain = has_no_diagnostics() && !hca::is_traced();
+    let _sanitized = (!plain).then(|| Sanitized::begin(call));
     let f = || {
         let _inside = (!plain).then(|| prepare_diagnostics(call));
         f()
@@ -159,6 +164,30 @@ fn caught_unshielded<T>(call: &'static str, f: impl FnOnce() -> Result<T, Errno>
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => Err(log_failure(call, error)),
         Err(_) => Err(log_failure(call, panicked(call))),
+    }
+}
+
+/// A call of the program's, for as long as this exists, as a sanitizer is told of it. What threads of the program do
+/// before a call comes before what they do after a later one, though a call that only posts hears of nothing.
+struct Sanitized {
+    hears: bool,
+    _unjudged: sanitizer::Unjudged,
+}
+
+impl Sanitized {
+    #[cold]
+    fn begin(call: &str) -> Sanitized {
+        sanitizer::release();
+        let posts = ["ibv_post_", "ibv_wr_"].iter().any(|prefix| call.starts_with(prefix));
+        Sanitized { hears: !posts, _unjudged: sanitizer::Unjudged::begin() }
+    }
+}
+
+impl Drop for Sanitized {
+    fn drop(&mut self) {
+        if self.hears {
+            sanitizer::acquire();
+        }
     }
 }
 
@@ -231,4 +260,5 @@ pub(crate) unsafe fn copy_out<T: Copy>(from: &T, to: *mut T, size: usize) {
         std::ptr::from_ref(from).cast::<u8>().copy_to_nonoverlapping(to.cast(), known);
         to.cast::<u8>().add(known).write_bytes(0, size - known);
     }
+    sanitizer::initialised(to.cast(), size);
 }

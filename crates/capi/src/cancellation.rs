@@ -17,6 +17,7 @@ use crate::boundary::{self, report};
 use crate::errno::Errno;
 use crate::signals;
 use hca::Sleep;
+use latch::sanitizer;
 use std::ffi::{c_int, c_void};
 use std::mem::{ManuallyDrop, MaybeUninit, needs_drop};
 use std::ptr::null;
@@ -88,6 +89,7 @@ pub(crate) fn call_that_waits<W: Waits>(call: W) -> c_int {
     // SAFETY: this frame has nothing to drop, nor have those of the entry points that call it.
     unsafe { pthread_testcancel() };
     let mut frame = Frame { call, sleep: Sleep::default(), signals: signals::hold_back(), interrupted: false };
+    sanitizer::initialised((&raw const frame).cast(), size_of_val(&frame));
     let answer = loop {
         match boundary::caught(W::CALL, || frame.turn()) {
             // SAFETY: `sleep` sleeps in a frame with nothing to drop, called from one with nothing to drop.

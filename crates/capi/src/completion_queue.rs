@@ -220,6 +220,17 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: Handle<'_, ibv_cq>, room: c_int, out
     })
 }
 
+/// [`poll_cq`] in a program with a sanitizer, which must be told what is filled in.
+///
+/// # Safety
+/// As for [`poll_cq`].
+pub(crate) unsafe extern "C" fn poll_cq_told(cq: Handle<'_, ibv_cq>, room: c_int, out: *mut ibv_wc) -> c_int {
+    // SAFETY: the same contract.
+    let taken = unsafe { poll_cq(cq, room, out) };
+    latch::sanitizer::initialised(out.cast(), usize::try_from(taken).unwrap_or(0) * size_of::<ibv_wc>());
+    taken
+}
+
 /// Asks for an event at the next completion.
 pub(crate) extern "C" fn req_notify_cq(cq: Handle<'_, ibv_cq>, solicited_only: c_int) -> c_int {
     data_path::status("ibv_req_notify_cq", || {

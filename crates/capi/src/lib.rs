@@ -17,6 +17,7 @@
 
 pub mod acknowledgements;
 pub mod address_handle;
+mod allocator;
 mod boundary;
 pub mod buffer;
 mod cancellation;

@@ -143,6 +143,10 @@ pub(crate) unsafe fn register(
     let spec = RegionSpec { translation, domain: ProtectionDomain(domain.domain.0), access };
     // SAFETY: the program keeps the memory mapped while it is registered; that is what registering means in C.
     let key = unsafe { domain.opened.nic.register_region(&spec) }?;
+    if isize::try_from(length).is_ok() {
+        // It is not known which of it peers will fill in.
+        latch::sanitizer::initialised(addr, length);
+    }
     MemoryRegion::make_with(pd, key, addr, length, needs)
 }
 

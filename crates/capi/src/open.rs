@@ -91,7 +91,10 @@ impl Context {
         ops.alloc_mw = Some(memory_window::alloc_mw);
         ops.bind_mw = Some(posting::bind_mw);
         ops.dealloc_mw = Some(memory_window::dealloc_mw);
-        ops.poll_cq = Some(completion_queue::poll_cq);
+        ops.poll_cq = Some(match latch::sanitizer::is_present() {
+            true => completion_queue::poll_cq_told,
+            false => completion_queue::poll_cq,
+        });
         ops.req_notify_cq = Some(completion_queue::req_notify_cq);
         ops.post_srq_recv = Some(posting::post_srq_recv);
         ops.post_send = Some(posting::post_send);

@@ -117,6 +117,11 @@ impl Out<'_> {
         !self.told.wanted.has(rule) || self.told.again(rule, subject)
     }
 
+    /// Whether this was told of this subject.
+    pub fn was_told(&self, rule: Number, subject: Subject) -> bool {
+        self.told.counts.contains_key(&(rule, subject, 0))
+    }
+
     /// Whether one of these rules is on.
     pub fn wants_any_of(&self, rules: &[Number]) -> bool {
         rules.iter().any(|rule| self.told.wanted.has(*rule))

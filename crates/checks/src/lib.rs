@@ -7,7 +7,7 @@
 //! | module | what it has |
 //! |---|---|
 //! | [`rule`] | rules: numbers that never change meaning, severities, pages |
-//! | [`finding`] | what is told |
+//! | [`finding`] | what is reported |
 //! | [`model`] | what the program has: domains, memory, queues, queue pairs, work under way |
 //! | `explain` | rules that explain what failed (`--why`) |
 //! | `rules` | rules that programs break unnoticed (`--check`) |
@@ -30,6 +30,7 @@
 extern crate alloc;
 
 mod checker;
+pub mod errno;
 mod examine;
 mod explain;
 pub mod finding;

@@ -8,7 +8,7 @@ use crate::map::{self, Key, Map, Wide};
 use crate::model::Model;
 use crate::posted_work::{Owner, Posting};
 use crate::rule::Number;
-use crate::rule::catalogue::{connections, events, memory, posting, work};
+use crate::rule::catalogue::{calls, connections, events, memory, posting, processes, work};
 
 /// Rules of `--check`, and those of `--why` that explain what comes of it.
 const RULES_OF_ONE_MISTAKE: &[(Number, Number)] = &[
@@ -24,6 +24,10 @@ const RULES_OF_ONE_MISTAKE: &[(Number, Number)] = &[
     (posting::DATAGRAM_TOO_LONG, work::DATAGRAM_TOO_LONG),
     (posting::REMOTE_KEY_NEVER_SET, work::REMOTE_KEY_UNKNOWN),
     (connections::QKEY_DIFFERS, events::KEY_MISMATCH),
+    (posting::NEVER_REAPED, events::NOTHING_SIGNALED),
+    (posting::INLINE_TOO_LONG, calls::INLINE_TOO_LONG),
+    (posting::NEXT_NEVER_SET, calls::LIST_LEADS_NOWHERE),
+    (processes::DESTROY_REFUSED, calls::BUSY),
 ];
 
 /// How many mistakes are remembered.

@@ -117,6 +117,9 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     }
     let mut command = Command::new(program);
     command.args(arguments).env(SEARCH_PATH, linker::search_path(&library, env::var_os(SEARCH_PATH))?);
+    for (variable, ours) in linker::SANITIZER_OPTIONS {
+        command.env(variable, linker::options(ours, env::var_os(variable)));
+    }
     let mut preload = LIBRARIES.to_vec();
     if options.sockets {
         if !library.join(SOCKETS_LIBRARY).is_file() {

@@ -364,6 +364,10 @@ impl Nic {
         self.ground.links.udp.leave_soon();
         // Bounded: packets may come as fast as they are taken.
         for _ in 0..EXIT_LOOKS {
+            // The thread that ends the process has stopped waiting for this.
+            if self.ground.progress.engine.wants_summary() {
+                return;
+            }
             if !self.progress() && !self.ground.links.udp.is_tended() {
                 return;
             }

@@ -191,6 +191,8 @@ pub(crate) const EXIT_WAIT_MAX: Duration = Duration::from_secs(2);
 /// How long it waits for the engine to send what waits, the above included: the thread that ends the process may hold a
 /// lock that the engine needs.
 pub(crate) const EXIT_FLUSH_MAX: Duration = Duration::from_secs(1);
+/// How long it waits then for the engine to say what a checker has found: on a busy machine the engine has its turn late.
+pub(crate) const EXIT_SUMMARY_MAX: Duration = Duration::from_secs(5);
 /// How often the thread that ends the process looks whether that is done.
 pub(crate) const EXIT_LOOK_INTERVAL: Duration = micros(50);
 /// How long after a queue pair was connected its peer is asked for, while the program is checked, and how long until it

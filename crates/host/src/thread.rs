@@ -14,6 +14,10 @@ use std::thread::Builder;
 /// the mask, which is set for so long.
 pub fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     let _blocked = Blocked::all();
+    let run = move || {
+        let _unjudged = latch::sanitizer::begin_thread();
+        run();
+    };
     Builder::new().name(name.into()).spawn(run).map(drop)
 }
 

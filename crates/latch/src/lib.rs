@@ -16,6 +16,7 @@ mod order;
 mod per_process;
 pub mod plain;
 mod rwlock;
+pub mod sanitizer;
 mod sync;
 mod threads;
 

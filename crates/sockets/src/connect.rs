@@ -35,6 +35,12 @@ impl Socket {
         asked
     }
 
+    /// Waits until the network knows the way to a peer, a second at most: where a program waits for its connection it
+    /// hears soon that no host has the address.
+    pub fn await_neighbour(&self, address: SocketAddr) -> Result<(), Error> {
+        Ok(self.id.await_neighbour(address)?)
+    }
+
     fn ask(&self, state: &mut State, address: SocketAddr) -> Result<(), Error> {
         self.id.resolve_address(None, address)?;
         let device = self.id.device().ok_or(Error(libc::EADDRNOTAVAIL))?;

@@ -118,6 +118,10 @@ fn mover(pumps: &'static Pumps) -> Result<&'static Mover, c_int> {
 /// Starts a thread that takes no signal of the program's.
 pub(super) fn start_thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), c_int> {
     let held = crate::signals::hold_back();
+    let work = move || {
+        let _unjudged = latch::sanitizer::begin_thread();
+        work();
+    };
     let started = std::thread::Builder::new().name(name.into()).stack_size(256 << 10).spawn(work);
     crate::signals::let_through(&held);
     started.map(|_| ()).map_err(|error| error.raw_os_error().unwrap_or(EAGAIN))

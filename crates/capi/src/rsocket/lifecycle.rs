@@ -131,6 +131,9 @@ pub unsafe extern "C-unwind" fn rconnect(fd: c_int, address: *const sockaddr, le
                 return Ok(1);
             }
         };
+        if entry.waits(0) {
+            socket.await_neighbour(address)?;
+        }
         socket.connect(address)?;
         if entry.waits(0) {
             return Ok(0);

@@ -5,11 +5,13 @@
 //! - `sockets`: programs of sockets on `librspreload.so`
 //! - `streams`: programs in C and streams of the Rust API talk to each other
 //! - `pyverbs`: rdma-core's own tests, in Python
+//! - `sanitizers`: programs built with sanitizers
 //! - `library`: where the libraries are, and how programs are run on them
 
 mod library;
 mod programs;
 mod pyverbs;
+mod sanitizers;
 mod sockets;
 mod streams;
 mod symbols;

@@ -13,6 +13,7 @@ use wire::Qpn;
 use super::events;
 use crate::examine::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
+use crate::mistakes::Mistake;
 use crate::model::{Model, Pair, Work, WorkQueue};
 use crate::naming;
 use crate::rule::catalogue::calls::*;
@@ -37,7 +38,7 @@ impl Examine for RefusedCalls {
                 self.told = true;
                 let Some(qpn) = event.qpn else { return };
                 let Some(finding) = not_posted(model, qpn, *wr_id, *queue, reason) else { return };
-                out.tell(finding);
+                out.tell_mistake(finding, Mistake::Object(Subject::QueuePair(qpn)));
             }
             // To be called again is no refusal: nothing is there yet, or a signal came.
             Kind::Called { call: Call::Refused { function, errno, reason }, .. }
@@ -55,7 +56,9 @@ impl Examine for RefusedCalls {
                 if *function == "rdma_ack_cm_event" && out.wants(crate::rule::catalogue::manager::ACKNOWLEDGED_TWICE) {
                     return;
                 }
-                out.tell(refused(model, event.qpn, function, *errno, reason.as_str()));
+                let finding = refused(model, event.qpn, function, *errno, reason.as_str());
+                let mistake = Mistake::Object(finding.subject);
+                out.tell_mistake(finding, mistake);
             }
             _ => {}
         }

@@ -19,6 +19,7 @@ use crate::map::Map;
 use crate::mistakes::Mistake;
 use crate::model::Model;
 use crate::naming;
+use crate::rule::catalogue::connections::PKEY_DIFFERS;
 use crate::rule::catalogue::events::*;
 use crate::witness::Witness;
 
@@ -152,7 +153,8 @@ impl Examine for Events {
                 let full =
                     event.qpn.and_then(|qpn| model.pairs.get(&qpn)).filter(|pair| calls::nothing_is_signaled(pair));
                 if let Some(pair) = full {
-                    out.tell(stalls::nothing_signaled(model, pair, *wr_id));
+                    let mistake = Mistake::Object(Subject::QueuePair(pair.qpn));
+                    out.tell_mistake(stalls::nothing_signaled(model, pair, *wr_id), mistake);
                 }
             }
             Kind::PacketDropped { headers, reason } => {
@@ -162,6 +164,9 @@ impl Examine for Events {
                 });
                 if let Some(finding) = drops::explain(model, event.qpn, headers.as_ref(), *reason, watched) {
                     match (event.qpn, reason) {
+                        // The rule about partitions tells it, and names this one.
+                        (Some(qpn), DropReason::PkeyMismatch)
+                            if out.wants(PKEY_DIFFERS) && model.pairs.contains_key(&qpn) => {}
                         (Some(qpn), DropReason::QkeyMismatch) => {
                             out.tell_mistake(finding, Mistake::Object(Subject::QueuePair(qpn)));
                         }

@@ -5,7 +5,7 @@ use super::{Kind, Run, WaitMode};
 use crate::control::Control;
 use crate::exit::Failure;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddress, UnixListener, UnixStream};
 use std::time::{Duration, Instant};
@@ -57,8 +57,10 @@ pub fn accept(
     let unix_listener = name.as_ref().map(named).transpose().map_err(system("cannot listen on a Unix socket"))?;
     tell(place.port(), name)?;
     listener.set_nonblocking(true).map_err(system("cannot change a socket"))?;
+    // The kernel calls another NIC of the loopback from 127.0.0.1.
+    let is_there = |ip: IpAddr| ip == there.ip() || ip.is_loopback() && there.ip().is_loopback();
     let from_there = || match listener.accept() {
-        Ok((_, stranger)) if stranger.ip() != there.ip() => Err(io::ErrorKind::WouldBlock.into()),
+        Ok((_, stranger)) if !is_there(stranger.ip()) => Err(io::ErrorKind::WouldBlock.into()),
         other => other,
     };
     let tcp = within_reason(from_there).map_err(system("no TCP connection came"))?.0;

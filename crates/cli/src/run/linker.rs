@@ -23,6 +23,22 @@ pub const PRELOAD_VARIABLE: &str = "LD_PRELOAD";
 /// Where the dynamic linker looks first.
 pub const SEARCH_PATH: &str = "LD_LIBRARY_PATH";
 
+/// What the runtimes of sanitizers are told: AddressSanitizer's need not be the first library, as it insists otherwise
+/// though it needs nothing of that order, and ThreadSanitizer's lets forked children start threads. Programs that the
+/// program starts are to start as well, so it is no matter whether this one has such a runtime.
+pub const SANITIZER_OPTIONS: [(&str, &str); 2] =
+    [("ASAN_OPTIONS", "verify_asan_link_order=0"), ("TSAN_OPTIONS", "die_after_fork=0")];
+
+/// Ours, then what the user has, which has the last word.
+pub fn options(ours: &str, users: Option<OsString>) -> OsString {
+    let mut options = OsString::from(ours);
+    if let Some(users) = users.filter(|users| !users.is_empty()) {
+        options.push(":");
+        options.push(users);
+    }
+    options
+}
+
 /// Our directory, then what the user has.
 pub fn search_path(directory: &Path, users: Option<OsString>) -> Result<OsString, Failure> {
     // It takes a semicolon for a colon, and replaces what begins with a dollar.
@@ -79,6 +95,12 @@ mod tests {
             preload("/d", "/old/librdmacm.so.1:a.so:libibverbs.so.1"),
             "a.so:/d/libibverbs.so.1:/d/librdmacm.so.1:/d/libibumad.so.3"
         );
+    }
+
+    #[test]
+    fn the_users_options_have_the_last_word() {
+        assert_eq!(options("a=0", None), "a=0");
+        assert_eq!(options("a=0", Some("a=1:b=2".into())), "a=0:a=1:b=2");
     }
 
     #[test]

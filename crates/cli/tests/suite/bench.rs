@@ -1,7 +1,7 @@
 //! The benchmark as a user runs it, with too little time to mean anything.
 #![allow(missing_docs)]
 
-use crate::program::{Running, await_death, code, document, scratch, stderr, stdout, ubiverbs};
+use crate::program::{Running, await_death, code, document, scratch, stderr, stdout, ubiverbs, ubiverbs_with};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -188,11 +188,15 @@ fn programs_that_sleep_are_measured_too() {
 
 #[test]
 fn only_what_is_asked_for_and_tcp_is_measured() {
-    let output = ubiverbs(&["bench", "--only", "bandwidth,write", "--json", "-", "--sizes", "8", "--time", "0.003"]);
-    let got = rows(&document(&output));
-    let carriers: Vec<&str> = got.iter().map(|row| row.1.as_str()).collect();
-    assert_eq!(carriers, ["tcp", "write"]);
-    assert!(got.iter().all(|row| row.0 == "stream"));
+    let asked = ["bench", "--only", "bandwidth,write", "--json", "-", "--sizes", "8", "--time", "0.003", "--device"];
+    // The address of another NIC is not where the kernel calls from.
+    for (nics, device) in [("", "ubi_lo"), ("2", "ubi_1")] {
+        let output = ubiverbs_with(&[("UBIVERBS_NICS", nics)], &[&asked[..], &[device]].concat());
+        let got = rows(&document(&output));
+        let carriers: Vec<&str> = got.iter().map(|row| row.1.as_str()).collect();
+        assert_eq!(carriers, ["tcp", "write"]);
+        assert!(got.iter().all(|row| row.0 == "stream"));
+    }
 }
 
 #[test]

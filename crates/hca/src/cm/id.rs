@@ -216,6 +216,25 @@ impl Id {
         self.find_address(source, destination, Some(timeout))
     }
 
+    /// Waits until the neighbour is known by which a peer is reached, a second at most: for a program that waits for its
+    /// connection.
+    pub fn await_neighbour(&self, destination: SocketAddr) -> Result<(), CmError> {
+        let (from, destination) = self.way_to(destination)?;
+        self.nic.await_neighbour(from, destination.ip(), route::scope_of(destination))
+    }
+
+    /// From which address a peer is reached, and its own on a link.
+    fn way_to(&self, destination: SocketAddr) -> Result<(IpAddr, SocketAddr), CmError> {
+        let fixed = self.nic.cm.inner.lock().ids.chosen_source(self.key, destination)?;
+        let destination = self.nic.on_a_link(route::concrete(destination, fixed), fixed, self.is_by_gid());
+        // A group is reached from wherever the id is bound; the system need not have a route for it.
+        let from = match (destination.ip().is_multicast(), fixed) {
+            (true, Some(fixed)) => fixed,
+            _ => route::source_for(fixed, destination)?,
+        };
+        Ok((from, destination))
+    }
+
     fn find_address(
         &self,
         source: Option<SocketAddr>,
@@ -226,14 +245,8 @@ impl Id {
         if let (Stage::Idle, Some(source)) = (stage, source.filter(|source| !source.ip().is_unspecified())) {
             self.bind(source)?;
         }
-        let fixed = self.nic.cm.inner.lock().ids.chosen_source(self.key, destination)?;
-        let destination = self.nic.on_a_link(route::concrete(destination, fixed), fixed, self.is_by_gid());
+        let (from, destination) = self.way_to(destination)?;
         let scope = route::scope_of(destination);
-        // A group is reached from wherever the id is bound; the system need not have a route for it.
-        let from = match (destination.ip().is_multicast(), fixed) {
-            (true, Some(fixed)) => fixed,
-            _ => route::source_for(fixed, destination)?,
-        };
         let place = self.nic.place(from, if is_link_local(from) { scope } else { 0 });
         let place = match place {
             Err(error) if from.is_loopback() => self.nic.loopback_place(from).ok_or(error),

@@ -4,6 +4,7 @@
 use super::route::Place;
 use super::{Cm, CmError};
 use crate::nic::Nic;
+use crate::tuning::NEIGHBOUR_TIMEOUT;
 use ::cm::IdKey;
 use ::host::neighbours::{Search, Unreachable, Way};
 use latch::Rank;
@@ -46,6 +47,14 @@ impl Nic {
             Unreachable::NoRoute(source) => CmError::NoRoute { to: destination, source },
             _ => CmError::NoNeighbour(destination),
         })
+    }
+
+    /// Waits until the neighbour is known by which a peer is reached, a second at most. Mostly it is.
+    pub fn await_neighbour(&self, source: IpAddr, destination: IpAddr, scope: u32) -> Result<(), CmError> {
+        match self.begin_search(source, destination, scope, NEIGHBOUR_TIMEOUT)? {
+            Some(search) => search.wait().map_err(|_| CmError::NoNeighbour(destination)),
+            None => Ok(()),
+        }
     }
 
     /// Goes on searching for an id, which hears of it.

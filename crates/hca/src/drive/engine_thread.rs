@@ -18,6 +18,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
+use transport::Time;
 
 /// A deadline that has not been told to a sleeper.
 const NO_DEADLINE: u64 = u64::MAX;
@@ -261,7 +262,7 @@ fn prepare(engine: &Engine, nic: &Nic, state: &mut State) -> Sleep {
 
 /// Whether a thread of the program drives, or wants to, or ends the process.
 fn is_wanted_elsewhere(engine: &Engine) -> bool {
-    engine.wants_flush() || engine.policy.lease.is_held() || engine.waiters.load(Ordering::Relaxed) > 0
+    engine.is_asked_at_exit() || engine.policy.lease.is_held() || engine.waiters.load(Ordering::Relaxed) > 0
 }
 
 /// Does what there is to do, and in the middle of a stream spins for what follows: a sleeping engine has to be woken by
@@ -269,8 +270,8 @@ fn is_wanted_elsewhere(engine: &Engine) -> bool {
 fn drive_all(engine: &Engine, nic: &Nic) {
     let mut spin = Spin::new(nic.now(), nic.ground.progress.moved());
     loop {
-        if !engine.wants_flush() && nic.progress() {
-            spin.found(nic.now());
+        if !engine.is_asked_at_exit() && nic.progress() {
+            spin.found(note_time(nic));
             continue;
         }
         if is_wanted_elsewhere(engine) || !spin.goes_on(nic.now(), nic.ground.progress.moved()) {
@@ -278,6 +279,14 @@ fn drive_all(engine: &Engine, nic: &Nic) {
         }
         std::hint::spin_loop();
     }
+}
+
+/// The time, of which the checker hears as well. There may be something to do without end, as where a peer that has no
+/// receive is asked again every ten microseconds.
+fn note_time(nic: &Nic) -> Time {
+    let now = nic.now();
+    nic.ground.records.trace.tick(now.as_nanos());
+    now
 }
 
 /// Takes what was rung for, and goes on for a while where that pays.
@@ -288,7 +297,7 @@ fn serve_ring(engine: &Engine, nic: &Nic, policy: &EnginePolicy) {
     let mut spin = policy.spin_after_ring(nic.now(), moved);
     while !is_wanted_elsewhere(engine) {
         if nic.receive_shared(None, None) || nic.ground.links.exchange.has_stalled() && nic.resume_stalled(false) {
-            spin.found(nic.now());
+            spin.found(note_time(nic));
         } else if spin.found_nothing() {
             let now = nic.now();
             nic.look_again(false);

@@ -155,6 +155,7 @@ static AT_THE_VERY_END: extern "C" fn() = at_the_very_end;
 
 /// Has the engines say what was found or failed. Takes no lock that it would have to wait for, as [`at_exit`].
 extern "C" fn at_the_very_end() {
+    let _unjudged = latch::sanitizer::Unjudged::begin();
     let Some(nics) = LIVING_NICS.get().and_then(Mutex::try_lock) else { return };
     let since = Instant::now();
     for nic in nics.iter().filter_map(Weak::upgrade) {
@@ -177,6 +178,7 @@ pub fn wait_before_exit(is_done: fn() -> bool) -> bool {
 /// The program may end inside a signal handler, while its own thread is in the middle of a call and holds locks: so the
 /// engines flush, and this thread takes no lock and waits for them only for so long.
 extern "C" fn at_exit() {
+    let _unjudged = latch::sanitizer::Unjudged::begin();
     if is_traced() {
         tell_all(Call::Exit {});
     }

@@ -6,14 +6,14 @@ use crate::progress::bell::{Bell, WakeSignal};
 use crate::progress::engine_affinity::Seen;
 use crate::progress::policy::{Policy, Polls};
 use crate::progress::wake_reason::WakeCounts;
-use crate::tuning::{EXIT_FLUSH_MAX, EXIT_LOOK_INTERVAL};
+use crate::tuning::{EXIT_FLUSH_MAX, EXIT_LOOK_INTERVAL, EXIT_SUMMARY_MAX};
 use link::shared::Doorbell;
 use std::io;
 use std::num::NonZero;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use transport::Time;
 
 #[derive(Debug)]
@@ -212,19 +212,19 @@ impl Engine {
     /// The process ends, since that moment: has the engine send what waits, and waits for that, for
     /// [`EXIT_FLUSH_MAX`] at most. Takes no lock and no memory, so a signal handler may end the process too.
     pub fn flush_before_exit(&self, since: Instant) {
-        self.ask_before_exit(Exit::Flush, since);
+        self.ask_before_exit(Exit::Flush, since, EXIT_FLUSH_MAX);
     }
 
     /// The process ends, and the program calls nothing any more: has the engine say what was found, and waits for that
     /// in the same way.
     pub fn summarize_before_exit(&self, since: Instant) {
-        self.ask_before_exit(Exit::Summarize, since);
+        self.ask_before_exit(Exit::Summarize, since, EXIT_SUMMARY_MAX);
     }
 
-    fn ask_before_exit(&self, what: Exit, since: Instant) {
+    fn ask_before_exit(&self, what: Exit, since: Instant, limit: Duration) {
         self.exit.store(what as u8, Ordering::SeqCst);
         self.ring();
-        while self.exit.load(Ordering::SeqCst) == what as u8 && since.elapsed() < EXIT_FLUSH_MAX {
+        while self.exit.load(Ordering::SeqCst) == what as u8 && since.elapsed() < limit {
             std::thread::sleep(EXIT_LOOK_INTERVAL);
         }
     }
@@ -233,6 +233,12 @@ impl Engine {
     #[inline]
     pub fn wants_summary(&self) -> bool {
         self.exit.load(Ordering::SeqCst) == Exit::Summarize as u8
+    }
+
+    /// Whether the process ends and waits for the engine.
+    #[inline]
+    pub fn is_asked_at_exit(&self) -> bool {
+        self.wants_flush() || self.wants_summary()
     }
 
     /// The engine has.
@@ -246,9 +252,10 @@ impl Engine {
         self.exit.load(Ordering::SeqCst) == Exit::Flush as u8
     }
 
-    /// The engine has.
+    /// The engine has. The thread that asked may have stopped waiting, and ask for something else by now.
     pub fn flushed(&self) {
-        self.exit.store(Exit::Flushed as u8, Ordering::SeqCst);
+        let (from, to) = (Exit::Flush as u8, Exit::Flushed as u8);
+        let _ = self.exit.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst);
     }
 
     /// A thread of the program begins to wait inside a call.

@@ -180,7 +180,10 @@ impl Lane {
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
             before
         };
-        let started = std::thread::Builder::new().name("ubiverbs-gpu".into()).spawn(move || self.serve());
+        let started = std::thread::Builder::new().name("ubiverbs-gpu".into()).spawn(move || {
+            let _unjudged = latch::sanitizer::begin_thread();
+            self.serve();
+        });
         // SAFETY: the mask from above.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, null_mut()) };
         started.map(|_| self.started.store(true, Ordering::Relaxed))

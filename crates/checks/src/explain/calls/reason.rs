@@ -3,11 +3,12 @@
 use alloc::format;
 use alloc::string::String;
 
+use crate::errno;
 use crate::rule::Number;
 use crate::rule::catalogue::calls::*;
 
 /// Words of a reason, and the rule they belong to. The first that occurs counts.
-const WORDS: &[(&str, Number)] = &[
+const RULES_OF_REASONS: &[(&str, Number)] = &[
     ("is not a transition of", NOT_A_TRANSITION),
     ("a work queue goes from RESET", NOT_A_TRANSITION),
     ("as CUR_STATE says", WRONG_CURRENT_STATE),
@@ -95,40 +96,6 @@ const WORDS: &[(&str, Number)] = &[
     ("cannot be reached from above", VALUE_OUT_OF_RANGE),
 ];
 
-/// Numbers of Linux and their names.
-const ERRNOS: &[(i32, &str)] = &[
-    (1, "EPERM"),
-    (2, "ENOENT"),
-    (5, "EIO"),
-    (9, "EBADF"),
-    (11, "EAGAIN"),
-    (12, "ENOMEM"),
-    (13, "EACCES"),
-    (14, "EFAULT"),
-    (16, "EBUSY"),
-    (17, "EEXIST"),
-    (19, "ENODEV"),
-    (22, "EINVAL"),
-    (24, "EMFILE"),
-    (28, "ENOSPC"),
-    (34, "ERANGE"),
-    (38, "ENOSYS"),
-    (61, "ENODATA"),
-    (71, "EPROTO"),
-    (75, "EOVERFLOW"),
-    (90, "EMSGSIZE"),
-    (95, "EOPNOTSUPP"),
-    (97, "EAFNOSUPPORT"),
-    (98, "EADDRINUSE"),
-    (99, "EADDRNOTAVAIL"),
-    (101, "ENETUNREACH"),
-    (106, "EISCONN"),
-    (107, "ENOTCONN"),
-    (110, "ETIMEDOUT"),
-    (111, "ECONNREFUSED"),
-    (113, "EHOSTUNREACH"),
-];
-
 /// Whether an errno is an answer that programs ask for: that it is not time yet (EINTR, EAGAIN, EALREADY and
 /// EINPROGRESS), whether a socket is connected (EISCONN and ENOTCONN), and whether there is a call (EBADF).
 pub(super) fn is_an_answer(function: &str, errno: i32, reason: &str) -> bool {
@@ -143,8 +110,7 @@ pub(super) fn is_an_answer(function: &str, errno: i32, reason: &str) -> bool {
 
 /// "EINVAL", or "errno 200".
 pub(super) fn errno_name(errno: i32) -> String {
-    let known = ERRNOS.iter().find(|(number, _)| *number == errno);
-    known.map_or_else(|| format!("errno {errno}"), |(_, name)| (*name).into())
+    errno::name(errno).map_or_else(|| format!("errno {errno}"), String::from)
 }
 
 /// The rule that a refusal belongs to.
@@ -156,7 +122,7 @@ pub(super) fn rule(function: &str, errno: i32, reason: &str) -> Number {
     if reason.contains(" -> ") && reason.contains(" needs ") {
         return ATTRIBUTE_MISSING;
     }
-    if let Some((_, rule)) = WORDS.iter().find(|(words, _)| reason.contains(words)) {
+    if let Some((_, rule)) = RULES_OF_REASONS.iter().find(|(words, _)| reason.contains(words)) {
         return *rule;
     }
     match name.as_str() {
@@ -175,7 +141,7 @@ pub(super) fn rule(function: &str, errno: i32, reason: &str) -> Number {
 }
 
 /// What to do about reasons that say more than their rule: words of the reason, and the advice.
-const PRECISE: &[(&str, &str)] = &[
+const ADVICE_ON_REASONS: &[(&str, &str)] = &[
     (
         "the id listens",
         "call rdma_accept with event->id of RDMA_CM_EVENT_CONNECT_REQUEST; the id that listens goes on to listen",
@@ -321,7 +287,7 @@ pub(super) fn advice(rule: Number, function: &str, errno: i32, reason: &str) -> 
     if errno_name(errno) == "EMFILE" {
         return "raise the limit of open files (`ulimit -n`), or destroy channels and close devices that are not needed".into();
     }
-    if let Some((_, advice)) = PRECISE.iter().find(|(words, _)| reason.contains(words)) {
+    if let Some((_, advice)) = ADVICE_ON_REASONS.iter().find(|(words, _)| reason.contains(words)) {
         return (*advice).into();
     }
     match rule {

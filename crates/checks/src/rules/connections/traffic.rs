@@ -17,6 +17,7 @@ use crate::model::{Model, Pair};
 use crate::naming::rights;
 use crate::posted_work::Owner;
 use crate::rule::catalogue::connections::*;
+use crate::rule::catalogue::events::KEY_MISMATCH;
 
 /// How long a sender that retries without limit may wait for a receive before it is reported.
 const RNR_PATIENCE_NS: u64 = 1_000_000_000;
@@ -277,8 +278,9 @@ fn dropped(pair: &Pair, headers: &Headers, reason: DropReason, out: &mut Out<'_>
                 Mistake::Object(subject),
             );
         }
-        DropReason::PkeyMismatch => out.tell(
-            Finding::new(
+        DropReason::PkeyMismatch => out.tell(Finding {
+            also: out.wants(KEY_MISMATCH).then_some(KEY_MISMATCH),
+            ..Finding::new(
                 PKEY_DIFFERS,
                 subject,
                 format!(
@@ -291,8 +293,8 @@ fn dropped(pair: &Pair, headers: &Headers, reason: DropReason, out: &mut Out<'_>
                  this end",
             )
             .because("a packet of another partition is dropped without an answer")
-            .shown_by(format!("{headers}")),
-        ),
+            .shown_by(format!("{headers}"))
+        }),
         _ => {}
     }
 }

@@ -5,6 +5,7 @@ use alloc::format;
 use super::{ASKED_FOR_NONE, MORE_THAN_THE_QUEUE_HOLDS, NEVER_REAPED, NEVER_SIGNALED, POSTED_WHILE_DRAINING};
 use crate::examine::Out;
 use crate::finding::{Finding, Subject};
+use crate::mistakes::Mistake;
 use crate::model::Pair;
 use crate::posted_work::{Owner, Posting};
 
@@ -49,7 +50,7 @@ fn never_reaped(posted: &Posting<'_>, pair: &Pair, out: &mut Out<'_>) {
             format!("{} makes the send queue full, and none of its {held} work requests is signaled", posted.name());
         let advice = "set IBV_SEND_SIGNALED on at least one work request of each max_send_wr, and poll its \
                       completion before the queue is full (or make the queue pair with sq_sig_all = 1)";
-        out.tell(
+        out.tell_mistake(
             posted
                 .finding(NEVER_REAPED, what, advice)
                 .because(
@@ -57,6 +58,7 @@ fn never_reaped(posted: &Posting<'_>, pair: &Pair, out: &mut Out<'_>) {
                      all before it; here no completion will come",
                 )
                 .shown_by(format!("QP {} was made with max_send_wr {capacity} and sq_sig_all 0", pair.qpn)),
+            Mistake::Object(posted.owner.subject()),
         );
     }
 }
@@ -95,6 +97,10 @@ fn more_than_it_holds(posted: &Posting<'_>, pair: &Pair, out: &mut Out<'_>) {
 /// A queue pair ends: did the program ever ask how its work went?
 pub(super) fn never_signaled(pair: &Pair, out: &mut Out<'_>) {
     let (posted, capacity) = (pair.sends.posted, u64::from(pair.max_send_wr));
+    // That the queue was full of such work says more.
+    if out.was_told(NEVER_REAPED, Subject::QueuePair(pair.qpn)) {
+        return;
+    }
     if pair.sends.signaled > 0 || posted == 0 || capacity == 0 || posted * 4 < capacity || pair.first_failure.is_some()
     {
         return;

@@ -28,11 +28,12 @@ pub(super) fn called(call: &Call, moment: &Moment<'_>, out: &mut Out<'_>) {
     {
         let what = format!("{function} was given a list of work requests that has no end: {reason}");
         let advice = "set next of the last work request to NULL: clear each with memset, or = {0}, before it is filled";
-        let finding = Finding::new(NEXT_NEVER_SET, Subject::Function(function), what, advice);
-        out.tell(finding.because(
+        let subject = moment.event.qpn.map_or(Subject::Function(function), Subject::QueuePair);
+        let finding = Finding::new(NEXT_NEVER_SET, subject, what, advice).because(
             "next of a work request on the stack holds what was there before; the library follows it, and the program \
              ends by a signal. While it is checked, the call fails with EINVAL; the requests before were posted",
-        ));
+        );
+        out.tell_mistake(finding, Mistake::Object(subject));
         return;
     }
     let &Call::PostSend { wr_id, opcode, inline, solicited, fence, pieces, remote_qpn, remote_gid, .. } = call else {
@@ -51,7 +52,8 @@ pub(super) fn called(call: &Call, moment: &Moment<'_>, out: &mut Out<'_>) {
         let advice = "ask for more in ibv_qp_init_attr.cap.max_inline_data and look at what ibv_create_qp granted, or \
                       leave IBV_SEND_INLINE out";
         let seen = format!("QP {} was made with max_inline_data {}", pair.qpn, pair.max_inline_data);
-        out.tell(Finding::new(INLINE_TOO_LONG, subject, what, advice).shown_by(seen));
+        let finding = Finding::new(INLINE_TOO_LONG, subject, what, advice).shown_by(seen);
+        out.tell_mistake(finding, Mistake::Object(subject));
     }
     if solicited && !opcode.starts_with("SEND") && opcode != "RDMA_WRITE_WITH_IMM" {
         let what = format!("{} has IBV_SEND_SOLICITED, which changes nothing", name());

@@ -10,6 +10,7 @@ use super::{CLOSED_TOO_EARLY, DESTROY_REFUSED};
 use crate::examine::{Examine, Moment, Out, Sort};
 use crate::finding::{Finding, Subject};
 use crate::map::Map;
+use crate::mistakes::Mistake;
 use crate::model::Model;
 use crate::witness::Witness;
 
@@ -43,7 +44,7 @@ impl Examine for Order {
     fn finish(&mut self, _now: u64, model: &Model, _witness: &mut dyn Witness, out: &mut Out<'_>) {
         for (function, (times, users)) in &self.refused {
             let Some((kind, count)) = left(function, model).filter(|(_, count)| *count > 0) else { continue };
-            out.tell(
+            out.tell_mistake(
                 Finding::new(
                     DESTROY_REFUSED,
                     Subject::Function(function),
@@ -55,6 +56,7 @@ impl Examine for Order {
                     "an object that others use cannot be destroyed; the call that tried it fails and changes nothing",
                 )
                 .shown_by(users.clone()),
+                Mistake::Object(Subject::Function(function)),
             );
         }
     }
