@@ -51,13 +51,8 @@ impl Nic {
                 .get()
                 .filter(|_| self.ground.progress.delayed_ack_owner.is_due(self.now()))
         };
-        // Now and then every polling thread sees to everything: another thread may have stopped.
-        let piggyback_owner = match self.sees_to_everything() {
-            true => self.ground.progress.piggyback_owner.get(),
-            false => self.ground.progress.piggyback_owner.get_here(),
-        };
-        if let Some(delayed_ack_owner) = piggyback_owner.or_else(due)
-            && let Some(qp) = self.objects.qps.get(delayed_ack_owner)
+        if let Some(owner) = self.ground.progress.piggyback_owners.of_this_thread().or_else(due)
+            && let Some(qp) = self.objects.qps.get(owner)
         {
             qp.flush_delayed_ack(&self.ground, true);
         }
@@ -66,21 +61,25 @@ impl Nic {
     /// Sends it in any case. The engine does so, as it cannot know whether the program is about to answer; so does a
     /// thread that goes to sleep.
     pub(crate) fn flush_waiting_acks(&self) {
-        for delayed_ack_owner in
-            [self.ground.progress.piggyback_owner.strike(), self.ground.progress.delayed_ack_owner.get_last()]
-                .into_iter()
-                .flatten()
-        {
-            if let Some(qp) = self.objects.qps.get(delayed_ack_owner) {
-                qp.flush_delayed_ack(&self.ground, false);
-            }
+        let progress = &self.ground.progress;
+        let owners = progress.piggyback_owners.strike().chain(progress.delayed_ack_owner.get_last());
+        for qp in owners.filter_map(|owner| self.objects.qps.get(owner)) {
+            qp.flush_delayed_ack(&self.ground, false);
+        }
+    }
+
+    /// Sends the acknowledgements that wait for threads which have stopped to poll: others go on, so that the engine
+    /// leaves the rest to them.
+    pub(crate) fn flush_acks_of_stopped(&self, stopped: impl Iterator<Item = usize>) {
+        let owners = &self.ground.progress.piggyback_owners;
+        for qp in stopped.filter_map(|stripe| self.objects.qps.get(owners.of_stripe(stripe)?)) {
+            qp.flush_delayed_ack(&self.ground, false);
         }
     }
 
     /// Does what there is to do, without waiting. Returns whether there was anything.
     pub fn progress(&self) -> bool {
-        if self.ground.progress.piggyback_owner.get().or_else(|| self.ground.progress.delayed_ack_owner.get()).is_some()
-        {
+        if self.ground.progress.piggyback_owners.any() || self.ground.progress.delayed_ack_owner.get().is_some() {
             self.flush_waiting_acks();
         }
         self.receive_shared(None, None) | self.advance(None)
@@ -148,8 +147,8 @@ impl Nic {
     /// everything is looked at.
     #[inline]
     fn glance(&self, alone: Option<&latch::Alone>) -> Glance {
-        let Some(alone) = alone else { return Glance::Perhaps };
-        let plain = self.ground.progress.piggyback_owner.get().is_none()
+        let Some(alone) = alone.filter(|alone| alone.is_used()) else { return Glance::Perhaps };
+        let plain = self.ground.progress.piggyback_owners.of_this_thread().is_none()
             && self.ground.progress.delayed_ack_owner.get().is_none()
             && !self.ground.links.unread_watch.any()
             && !self.ground.links.exchange.has_stalled()

@@ -389,7 +389,7 @@ impl Qp {
             true => {
                 if !inner.pair.may_transmit() {
                     // What waited has gone along.
-                    inner.piggyback.ends(&nic.progress.piggyback_owner);
+                    inner.piggyback.ends(&nic.progress.piggyback_owners);
                 }
                 self.sleep(&nic.progress, &mut inner);
             }
@@ -552,7 +552,7 @@ impl Qp {
 
     /// Sends the acknowledgement that waits, if one does.
     fn flush_ack(&self, nic: &Ground, inner: &mut Inner) {
-        if inner.piggyback.ends(&nic.progress.piggyback_owner) {
+        if inner.piggyback.ends(&nic.progress.piggyback_owners) {
             self.transmit(nic, inner, nic.now());
         }
         if let (Some((psn, msn)), Some(route)) = (inner.delayed_ack.held(), &inner.path.route) {

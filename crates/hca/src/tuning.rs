@@ -71,8 +71,9 @@ pub(crate) const DIRECT_MAX_BYTES: u32 = 16 * 1024;
 
 /// One of so many polls looks at everything: a thread that others rely on may have stopped.
 pub(crate) const FULL_POLL_EVERY: u64 = 32;
-/// One of so many polls of a thread looks at rings that other threads poll for.
-pub(crate) const OTHER_THREADS_RINGS_EVERY: u64 = 16;
+/// One of so many polls of a thread looks at rings that other threads poll for: each of them costs a cache line or two,
+/// and its own thread mostly looks much sooner.
+pub(crate) const OTHER_THREADS_RINGS_EVERY: u64 = 1024;
 /// Empty polls before a thread offers its processor, where no other thread took it the last time: about ten
 /// microseconds.
 pub(crate) const EMPTY_POLLS_PER_YIELD: u32 = 256;

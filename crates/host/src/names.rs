@@ -176,8 +176,7 @@ pub fn listening(table: &str) -> BTreeSet<Name> {
 /// A socket without name or peer, already in the table of descriptors.
 pub fn socket() -> io::Result<Descriptor> {
     let _opening = Opening::begin();
-    let socket = Socket::new(Domain::UNIX, Type::SEQPACKET, None)?;
-    socket.set_nonblocking(true)?;
+    let socket = Socket::new(Domain::UNIX, Type::SEQPACKET.nonblocking(), None)?;
     Ok(Descriptor::keep(socket.into()))
 }
 

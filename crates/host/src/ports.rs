@@ -17,8 +17,13 @@ use latch::plain::{Guard, Mutex};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
+use std::ops::RangeInclusive;
 use std::sync::{Arc, MutexGuard};
+use std::time::{Duration, Instant};
 use wire::cm::PortSpace;
+
+/// How long the system's range of ports is believed to be what it was.
+const RANGE_CACHE_TIME: Duration = Duration::from_secs(1);
 
 /// Why a port could not be had.
 #[derive(Debug, thiserror::Error)]
@@ -70,6 +75,8 @@ struct Inner {
 struct HeldPorts {
     ports: BTreeSet<(PortSpace, u16)>,
     blocks: Vec<Block>,
+    /// The blocks within the system's range, and when it was read.
+    range: Option<(Instant, RangeInclusive<u16>)>,
 }
 
 #[derive(Debug)]
@@ -160,7 +167,7 @@ impl Ports {
     /// Takes any free port of the range that the system uses for such (`net.ipv4.ip_local_port_range`).
     fn bind_any(&self, space: PortSpace) -> Result<Port, PortError> {
         let mut held = self.inner.held();
-        let range = ephemeral_range();
+        let range = held.range();
         for block in &mut held.blocks {
             if block.space == space
                 && range.contains(&block.number)
@@ -220,6 +227,17 @@ impl Ports {
     }
 }
 
+impl HeldPorts {
+    /// The blocks within the system's range.
+    fn range(&mut self) -> RangeInclusive<u16> {
+        let now = Instant::now();
+        match &self.range {
+            Some((read, range)) if now.saturating_duration_since(*read) < RANGE_CACHE_TIME => range.clone(),
+            _ => self.range.insert((now, ephemeral_range())).1.clone(),
+        }
+    }
+}
+
 impl Inner {
     fn held(&self) -> Guard<MutexGuard<'_, HeldPorts>> {
         self.held.lock()
@@ -236,7 +254,7 @@ impl Inner {
             block.used &= !bit(port);
         }
         // One block stays for the next port; others go when they are empty.
-        let HeldPorts { ports, blocks } = &mut *held;
+        let HeldPorts { ports, blocks, .. } = &mut *held;
         let is_empty = |block: &Block| {
             ports.range((space, first(block))..=(space, first(block) + (PORTS_PER_BLOCK - 1))).next().is_none()
         };
@@ -283,14 +301,14 @@ fn is_free(space: PortSpace, port: u16) -> io::Result<bool> {
 }
 
 /// The numbers of the blocks that lie within the system's range.
-fn ephemeral_range() -> std::ops::RangeInclusive<u16> {
+fn ephemeral_range() -> RangeInclusive<u16> {
     let text = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     blocks_within(&text)
 }
 
 /// The blocks within a range of ports: two numbers, as the kernel writes them.
 #[doc(hidden)] // for fuzzing
-pub fn blocks_within(text: &str) -> std::ops::RangeInclusive<u16> {
+pub fn blocks_within(text: &str) -> RangeInclusive<u16> {
     let mut numbers = text.split_ascii_whitespace().map_while(|number| number.parse::<u16>().ok());
     let (low, high) = match (numbers.next(), numbers.next()) {
         (Some(low), Some(high)) if high > low && high - low >= 2 * PORTS_PER_BLOCK => (low, high),

@@ -11,6 +11,14 @@ use latch::plain::{Guard, Mutex};
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// How many processes are watched that no caller asks for any more: programs that connect again and again need not find
+/// out anew, and the peer not be asked, who has a slot.
+const MAX_IDLE_WATCHES: usize = 8;
+
+/// How long a process is believed to have its slot: one that goes on may have given it back.
+const OWNER_CACHE_TIME: Duration = Duration::from_secs(1);
 
 /// The processes that are watched.
 #[derive(Debug)]
@@ -45,7 +53,10 @@ impl WatchedProcess {
 struct ProcessWatchers {
     /// How many asked.
     count: usize,
+    pid: i32,
     process: Descriptor,
+    /// When the process was last seen to have the slot.
+    verified: Instant,
 }
 
 impl ProcessWatchers {
@@ -54,6 +65,24 @@ impl ProcessWatchers {
         let mut process = libc::pollfd { fd: self.process.raw(), events: libc::POLLIN, revents: 0 };
         // SAFETY: one live structure.
         unsafe { libc::poll(&raw mut process, 1, 0) > 0 }
+    }
+
+    /// Whether the process still has the slot, as far as is known.
+    fn has(&mut self, slot: Slot, now: Instant) -> bool {
+        // One that has ended and was not told of yet is not the slot's owner any more.
+        if self.has_ended() {
+            return false;
+        }
+        let is_believed = now.saturating_duration_since(self.verified) < OWNER_CACHE_TIME;
+        if !is_believed {
+            match names::owner(Name::Slot(slot)) {
+                Ok(Some(peer)) if peer.pid == self.pid => self.verified = now,
+                // It is stopped, or there is no descriptor to ask with.
+                Err(_) => {}
+                Ok(_) => return false,
+            }
+        }
+        true
     }
 }
 
@@ -69,12 +98,12 @@ impl ProcessWatch {
     /// Watches the process that has `slot`; `None` if no process has it, or none that can be watched. Asking twice
     /// needs letting go twice.
     pub fn watch(&self, slot: Slot) -> io::Result<Option<WatchedProcess>> {
-        let mut watched = self.lock();
-        // A process that has ended and was not told of yet is not the slot's owner any more.
-        let known = watched.processes.iter_mut().find(|(known, entry)| known.slot == slot && !entry.has_ended());
-        if let Some((known, entry)) = known {
-            entry.count += 1;
-            return Ok(Some(*known));
+        let (mut watched, now) = (self.lock(), Instant::now());
+        for (known, entry) in watched.processes.iter_mut().filter(|(known, _)| known.slot == slot) {
+            if entry.has(slot, now) {
+                entry.count += 1;
+                return Ok(Some(*known));
+            }
         }
         // In another namespace of processes it has no number here.
         let Some(peer) = names::owner(Name::Slot(slot))?.filter(|peer| peer.pid > 0) else { return Ok(None) };
@@ -86,7 +115,7 @@ impl ProcessWatch {
         watched.next_key += 1;
         let known = WatchedProcess { slot, key: watched.next_key };
         self.set.add(process.raw(), known.key)?;
-        watched.processes.insert(known, ProcessWatchers { count: 1, process });
+        watched.processes.insert(known, ProcessWatchers { count: 1, pid: peer.pid, process, verified: now });
         Ok(Some(known))
     }
 
@@ -95,8 +124,11 @@ impl ProcessWatch {
         let mut watched = self.lock();
         let Some(entry) = watched.processes.get_mut(&process) else { return };
         entry.count -= 1;
-        if entry.count == 0 {
-            self.forget(&mut watched, process);
+        let idle = || watched.processes.iter().filter(|(_, entry)| entry.count == 0);
+        if idle().count() > MAX_IDLE_WATCHES
+            && let Some(oldest) = idle().min_by_key(|(_, entry)| entry.verified).map(|(process, _)| *process)
+        {
+            self.forget(&mut watched, oldest);
         }
     }
 
@@ -194,6 +226,8 @@ mod tests {
         assert_eq!(process_watch.watch(slot).unwrap(), Some(watched));
         assert!(process_watch.ended().is_empty());
         process_watch.unwatch(watched);
+        process_watch.unwatch(watched);
+        assert_eq!(process_watch.watch(slot).unwrap(), Some(watched), "it is remembered for a while");
         // SAFETY: our own child.
         unsafe { libc::kill(child, libc::SIGKILL) };
         let deadline = Instant::now() + Duration::from_secs(60);

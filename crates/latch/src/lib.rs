@@ -11,38 +11,32 @@
 //! call into a program.
 
 mod bias;
+mod crowd;
 mod mutex;
 mod order;
 mod per_process;
 pub mod plain;
 mod rwlock;
 pub mod sanitizer;
+mod stripes;
 mod sync;
 mod threads;
 
+pub use crowd::{CalmWatch, is_crowded};
 pub use mutex::{Guard, Mutex};
 pub use order::{HeldLock, Rank};
 pub use per_process::{PerProcess, generation};
 pub use rwlock::{ReadGuard, RwLock, WriteGuard};
+pub use stripes::{STRIPE_COUNT, stripe};
+pub use sync::pause;
 
 use bias::Bias;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize};
 
 static PROCESS_BIAS: Bias = Bias { owner: AtomicUsize::new(0), inside: AtomicUsize::new(0), held: AtomicU32::new(0) };
 
 /// How often in a row one thread must ask before it gets the right.
 const ASKS_BEFORE_RIGHT: u32 = 256;
-
-/// How often the asking thread may be another than the last before no thread gets it any more.
-const MAX_THREAD_CHANGES: u32 = 1000;
-
-/// No thread gets the right: several threads want it, or the system lacks what it takes.
-static BIAS_SHUT: AtomicBool = AtomicBool::new(false);
-/// The thread that asked last, and how often in a row. These, and the next, are written without care: a count that is
-/// lost does no harm.
-static LAST_THREAD: AtomicUsize = AtomicUsize::new(0);
-static ASKED_IN_ROW: AtomicU32 = AtomicU32::new(0);
-static THREAD_CHANGES: AtomicU32 = AtomicU32::new(0);
 
 /// The use of the right to all locks, or nothing, until it is dropped.
 #[derive(Debug)]
@@ -60,6 +54,14 @@ pub fn alone() -> Alone {
     Alone { uses: me != 0 && (PROCESS_BIAS.enter(me) || ask(me)), _thread: std::marker::PhantomData }
 }
 
+impl Alone {
+    /// Whether this thread had the right.
+    #[inline]
+    pub fn is_used(&self) -> bool {
+        self.uses
+    }
+}
+
 impl Drop for Alone {
     #[inline]
     fn drop(&mut self) {
@@ -71,32 +73,16 @@ impl Drop for Alone {
 
 /// Gives this thread the right, if it has asked often enough.
 fn ask(me: usize) -> bool {
-    if BIAS_SHUT.load(Ordering::Relaxed) || PROCESS_BIAS.is_inside(me) {
-        return false;
-    }
-    if LAST_THREAD.load(Ordering::Relaxed) != me {
-        LAST_THREAD.store(me, Ordering::Relaxed);
-        ASKED_IN_ROW.store(0, Ordering::Relaxed);
-        let changes = THREAD_CHANGES.load(Ordering::Relaxed) + 1;
-        THREAD_CHANGES.store(changes, Ordering::Relaxed);
-        if changes > MAX_THREAD_CHANGES {
-            BIAS_SHUT.store(true, Ordering::Relaxed);
-        }
-        return false;
-    }
-    let asked = ASKED_IN_ROW.load(Ordering::Relaxed) + 1;
-    ASKED_IN_ROW.store(asked, Ordering::Relaxed);
-    asked >= ASKS_BEFORE_RIGHT && earn(me)
+    !crowd::is_shut() && !PROCESS_BIAS.is_inside(me) && crowd::ask(me) && earn(me)
 }
 
 #[cold]
 fn earn(me: usize) -> bool {
-    ASKED_IN_ROW.store(0, Ordering::Relaxed);
     if !is_possible() {
-        BIAS_SHUT.store(true, Ordering::Relaxed);
+        crowd::shut();
         return false;
     }
-    PROCESS_BIAS.grant(me, || threads::hold() || BIAS_SHUT.load(Ordering::SeqCst)) && PROCESS_BIAS.enter(me)
+    PROCESS_BIAS.grant(me, || threads::hold() || crowd::is_shut()) && PROCESS_BIAS.enter(me)
 }
 
 /// Whether the system can put fences into the way of threads. It must be asked once before it does.
@@ -127,22 +113,6 @@ pub fn is_alone() -> bool {
     me != 0 && PROCESS_BIAS.is_inside(me)
 }
 
-/// Whether several threads have asked for the right by turns, so often that none gets it.
-#[inline]
-pub fn is_crowded() -> bool {
-    THREAD_CHANGES.load(Ordering::Relaxed) > MAX_THREAD_CHANGES
-}
-
-/// A number below [`STRIPE_COUNT`] that is the same for a thread each time it asks, and mostly another for another thread:
-/// for what threads count or look at, each for itself.
-#[inline]
-pub fn stripe() -> usize {
-    (token() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize >> (usize::BITS - STRIPE_COUNT.trailing_zeros())
-}
-
-/// How many stripes there are.
-pub const STRIPE_COUNT: usize = 8;
-
 /// A value on cache lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
@@ -156,7 +126,7 @@ pub fn this_thread() -> usize {
 
 /// Lets no thread have the right from now on. Not to be called by the thread that uses it.
 pub fn shut() {
-    BIAS_SHUT.store(true, Ordering::SeqCst);
+    crowd::shut();
     // Takes it from any thread that has it, this one as well.
     PROCESS_BIAS.admit(usize::MAX);
 }
@@ -167,6 +137,7 @@ pub fn forget_in_child() {
     per_process::begin_generation();
     PROCESS_BIAS.forget();
     threads::forget();
+    stripes::forget();
 }
 
 /// A number that no other thread of the process has at the same time; 0 where there is none to be had cheaply.

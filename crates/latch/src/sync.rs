@@ -24,8 +24,8 @@ pub(crate) fn heavy_fence() {
     std::sync::atomic::fence(Ordering::SeqCst);
 }
 
-/// Waits a little for another thread; ever longer.
-pub(crate) fn pause(times: u32) {
+/// Waits a little for another thread; ever longer, the more often it was called before.
+pub fn pause(times: u32) {
     match times {
         0..100 => std::hint::spin_loop(),
         100..1000 => std::thread::yield_now(),

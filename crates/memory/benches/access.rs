@@ -5,6 +5,7 @@
 use divan::counter::BytesCount;
 use divan::{Bencher, black_box};
 use memory::{Access, Atomic, Key, Memory, ProtectionDomain, Qpn, Range, RegionSpec, Subject, Translation};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const PEER: Subject = Subject { pd: ProtectionDomain(1), qpn: Qpn::new(1), remote: true };
 const SIZES: [usize; 4] = [8, 64, 4096, 65_536];
@@ -104,6 +105,18 @@ fn write_8_to_one_of(bencher: Bencher<'_, '_>, regions: usize) {
     let Bench { memory, address, keys } = Bench::new(regions, 64);
     let key = keys[regions / 2];
     bencher.bench_local(|| memory.write(PEER, black_box(key), address, black_box(&[1; 8])).unwrap());
+}
+
+/// One region for all threads, as of programs that register their memory once; each writes to cache lines of its own.
+#[divan::bench(threads = [1, 2, 8])]
+fn write_8_to_one_region(bencher: Bencher<'_, '_>) {
+    static THREADS: AtomicU64 = AtomicU64::new(0);
+    thread_local!(static OWN_LINES: u64 = THREADS.fetch_add(128, Ordering::Relaxed) % 8192);
+    let Bench { memory, address, keys } = Bench::new(1, 8192);
+    bencher.bench(|| {
+        let own = address + OWN_LINES.with(|lines| *lines);
+        memory.write(PEER, black_box(keys[0]), own, black_box(&[1; 8])).unwrap();
+    });
 }
 
 #[divan::bench]

@@ -4,16 +4,28 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 
+use crate::current_access::CurrentAccess;
 use crate::gate::Bell;
 use crate::slot::{Kind, Reach, Slot};
 use crate::{copy, gpu, mapped, on_demand};
 use wire::access::{Access, Atomic, Range, RefusalCause, Subject};
 
+/// Where an access is counted, so that a thread that closes its slot waits for it.
+#[derive(Clone, Copy)]
+pub(crate) enum Counted<'m> {
+    /// Nowhere: that thread waits for this one, which uses its right to all locks.
+    Not,
+    /// At the gate of the slot: it may last, and there may be many.
+    AtGate,
+    /// On the thread's own line, as it is over soon; at the gate while there is another one.
+    AtThread(&'m CurrentAccess),
+}
+
 /// The right to touch a range, until it is dropped.
 pub(crate) struct RangeAccess<'m> {
     slot: &'m Slot,
     bell: &'m Bell,
-    counted: bool,
+    counted: Counted<'m>,
     first: *mut u8,
     length: usize,
     reach: Reach,
@@ -30,12 +42,17 @@ impl<'m> RangeAccess<'m> {
         subject: Subject,
         range: Range,
         access: Access,
-        counted: bool,
+        mut counted: Counted<'m>,
     ) -> Result<RangeAccess<'m>, RefusalCause> {
+        if let Counted::AtThread(current) = counted
+            && !current.begin(range.key.value())
+        {
+            counted = Counted::AtGate;
+        }
         match counted {
-            true => slot.enter_gate(range.key, bell)?,
-            // The thread that closes the slot waits for this thread first.
-            false => slot.pass_gate(range.key)?,
+            Counted::AtGate => slot.enter_gate(range.key, bell)?,
+            Counted::Not => slot.pass_gate(range.key)?,
+            Counted::AtThread(current) => slot.pass_gate(range.key).inspect_err(|_| current.end())?,
         }
         // From here on, dropping it counts it out.
         let (first, reach) = (std::ptr::null_mut(), Reach::Processor);
@@ -174,8 +191,10 @@ impl<'m> RangeAccess<'m> {
 impl Drop for RangeAccess<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.counted {
-            self.slot.leave(self.bell);
+        match self.counted {
+            Counted::Not => {}
+            Counted::AtGate => self.slot.leave(self.bell),
+            Counted::AtThread(current) => current.end(),
         }
     }
 }

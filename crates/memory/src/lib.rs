@@ -45,6 +45,7 @@
 mod block;
 mod books;
 mod copy;
+mod current_access;
 mod device;
 mod error;
 mod gate;

@@ -3,12 +3,13 @@
 //! regions there are, and takes no lock. How regions, windows and device memory come and go is in the modules of those
 //! names.
 
-use latch::{Mutex, Rank};
+use latch::{Apart, Mutex, Rank, STRIPE_COUNT};
 
 use crate::books::{Books, RegionFacts};
 use crate::copy;
+use crate::current_access::CurrentAccess;
 use crate::gate::Bell;
-use crate::guard::{Guard, RangeAccess};
+use crate::guard::{Counted, Guard, RangeAccess};
 use crate::keys::{Keys, SLOT_COUNT};
 use crate::published::{Publication, Publisher};
 use crate::slot::Slot;
@@ -29,6 +30,8 @@ pub struct Memory {
     pub(crate) keys: Keys,
     pub(crate) table: Table,
     pub(crate) bell: Bell,
+    /// What the threads of each stripe are in the middle of.
+    current: [Apart<CurrentAccess>; STRIPE_COUNT],
     pub(crate) limits: Limits,
     pub(crate) publication: Publication,
     books: Mutex<Books>,
@@ -89,6 +92,7 @@ impl Memory {
             keys: Keys::new(),
             table: Table::new(),
             bell: Bell::new(),
+            current: std::array::from_fn(|_| Apart(CurrentAccess::new())),
             limits,
             publication: Publication::default(),
             books: Mutex::new(Rank::MemoryBooks, Books::default()),
@@ -149,7 +153,7 @@ impl Memory {
             unsafe { copy::load(out, first) };
             return Ok(());
         }
-        let Some(entry) = self.enter(subject, range, access, !latch::is_alone())? else { return Ok(()) };
+        let Some(entry) = self.enter(subject, range, access, self.counted())? else { return Ok(()) };
         entry.load(out).map_err(|cause| Refusal { range, access, cause })
     }
 
@@ -164,7 +168,7 @@ impl Memory {
             unsafe { copy::store(first, bytes) };
             return Ok(());
         }
-        let Some(entry) = self.enter(subject, range, access, !latch::is_alone())? else { return Ok(()) };
+        let Some(entry) = self.enter(subject, range, access, self.counted())? else { return Ok(()) };
         entry.store(bytes).map_err(|cause| Refusal { range, access, cause })
     }
 
@@ -174,7 +178,7 @@ impl Memory {
         let access = operation.access();
         let range = Range { key, address, length: 8 };
         let refuse = |cause| Refusal { range, access, cause };
-        let entry = self.enter(subject, range, access, !latch::is_alone())?.ok_or(refuse(RefusalCause::WrongKind))?;
+        let entry = self.enter(subject, range, access, self.counted())?.ok_or(refuse(RefusalCause::WrongKind))?;
         if !address.is_multiple_of(8) {
             return Err(refuse(RefusalCause::Misaligned));
         }
@@ -184,7 +188,7 @@ impl Memory {
     /// Makes earlier writes to the range visible (`FLUSH_GLOBAL`) or persistent (`FLUSH_PERSISTENT`), as `access` says.
     /// An empty range is nothing to flush; a caller that means a whole region names its bounds.
     pub fn flush(&self, subject: Subject, range: Range, access: Access) -> Result<(), Refusal> {
-        let Some(entry) = self.enter(subject, range, access, !latch::is_alone())? else { return Ok(()) };
+        let Some(entry) = self.enter(subject, range, access, self.counted())? else { return Ok(()) };
         entry.flush(access.contains(Access::FLUSH_PERSISTENT)).map_err(|cause| Refusal { range, access, cause })
     }
 
@@ -193,23 +197,37 @@ impl Memory {
     /// waiting for a lock whose holder does. A null region has no bytes to lend, and one of GPU memory none that a
     /// system call reaches.
     pub fn lend(&self, subject: Subject, range: Range, access: Access) -> Result<Guard<'_>, Refusal> {
-        let entry = self.enter(subject, range, access, true)?;
+        let entry = self.enter(subject, range, access, Counted::AtGate)?;
         if entry.as_ref().is_some_and(|entry| !entry.is_lendable()) {
             return Err(Refusal { range, access, cause: RefusalCause::WrongKind });
         }
         Ok(Guard::new(entry))
     }
 
-    /// Enters the slot of a key for as long as the entry lives; `None` for an empty range. An access that is over
-    /// before this thread lets others at its locks need not be `counted`.
+    /// How an access is counted that is over before this thread does anything else.
     #[inline]
-    pub(crate) fn enter(
-        &self,
+    pub(crate) fn counted(&self) -> Counted<'_> {
+        match latch::is_alone() {
+            true => Counted::Not,
+            false => Counted::AtThread(&self.current[latch::stripe()].0),
+        }
+    }
+
+    /// Waits at a closed slot until no access to it is under way.
+    pub(crate) fn drain(&self, slot: &Slot) {
+        slot.drain(&self.bell);
+        CurrentAccess::wait_until_over(self.current.iter().map(|current| &current.0), slot.key().value());
+    }
+
+    /// Enters the slot of a key for as long as the entry lives; `None` for an empty range.
+    #[inline]
+    pub(crate) fn enter<'m>(
+        &'m self,
         subject: Subject,
         range: Range,
         access: Access,
-        counted: bool,
-    ) -> Result<Option<RangeAccess<'_>>, Refusal> {
+        counted: Counted<'m>,
+    ) -> Result<Option<RangeAccess<'m>>, Refusal> {
         if range.length == 0 {
             return Ok(None);
         }

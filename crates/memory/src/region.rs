@@ -4,6 +4,7 @@
 use crate::books::{self, What};
 use crate::error::Error;
 use crate::gpu::{self, Reference, Source, references};
+use crate::guard::Counted;
 use crate::holding::{Change, Holding, MemoryPlace, RegionSpec};
 use crate::mapped;
 use crate::memory::Memory;
@@ -84,7 +85,7 @@ impl Memory {
         if result.is_ok() {
             slot.close();
             self.publication.closed(key);
-            slot.drain(&self.bell);
+            self.drain(slot);
             let terms = holding.terms();
             slot.open(key, &terms);
             self.publication.opened(key, &terms);
@@ -114,7 +115,7 @@ impl Memory {
         slot.close();
         drop(books);
         self.publication.closed(key);
-        slot.drain(&self.bell);
+        self.drain(slot);
         slot.free();
         let mut books = self.books();
         if let What::Region(region) = books.give(number) {
@@ -249,7 +250,7 @@ impl Memory {
         };
         let access = if subject.remote { Access::REMOTE_WRITE } else { Access::LOCAL_WRITE };
         let range = Range { key, address, length: bytes.len() as u64 };
-        let Some(entry) = self.enter(subject, range, access, true)? else { return Ok(()) };
+        let Some(entry) = self.enter(subject, range, access, Counted::AtGate)? else { return Ok(()) };
         entry.store_named(source, offset).map_err(|cause| Refusal { range, access, cause })
     }
 }

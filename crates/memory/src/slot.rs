@@ -232,7 +232,7 @@ impl Slot {
         self.gate.close();
     }
 
-    /// Waits at a closed slot until no access is under way.
+    /// Waits at a closed slot until no access is under way that was counted at its gate.
     pub(crate) fn drain(&self, bell: &Bell) {
         latch::nobody_else();
         self.gate.drain(bell);

@@ -76,7 +76,7 @@ impl Memory {
         }
         slot.close();
         drop(books);
-        slot.drain(&self.bell);
+        self.drain(slot);
         let mut books = self.books();
         if let Some(window) = books.window(number) {
             window.changing = false;
@@ -166,7 +166,7 @@ impl Memory {
         }
         slot.close();
         drop(books);
-        slot.drain(&self.bell);
+        self.drain(slot);
         slot.free();
         let mut books = self.books();
         if let What::Window(books::Window { kind, region: Some(region), .. }) = books.give(number) {
@@ -221,7 +221,7 @@ impl Memory {
 
     /// Ends the binding of a closed window that is marked as being changed.
     fn sever(&self, number: u32, slot: &Slot, key: Key, domain: ProtectionDomain) {
-        slot.drain(&self.bell);
+        self.drain(slot);
         let mut books = self.books();
         let mut before = None;
         if let Some(window) = books.window(number) {

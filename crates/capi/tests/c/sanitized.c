@@ -10,7 +10,7 @@
 static long shared;
 
 struct end {
-	struct ibv_cq *cq;
+	struct ibv_cq *sent, *received;
 	struct ibv_qp *qp;
 	struct ibv_mr *mr;
 	char *memory;
@@ -21,9 +21,11 @@ static void open_end(struct end *end, struct ibv_context *context, struct ibv_pd
 {
 	struct ibv_qp_init_attr init;
 
-	end->cq = ibv_create_cq(context, 16, NULL, NULL, 0);
-	NEED(end->cq);
-	init = plain_init(end->cq, IBV_QPT_RC);
+	end->sent = ibv_create_cq(context, 16, NULL, NULL, 0);
+	end->received = ibv_create_cq(context, 16, NULL, NULL, 0);
+	NEED(end->sent && end->received);
+	init = plain_init(end->sent, IBV_QPT_RC);
+	init.recv_cq = end->received;
 	end->qp = ibv_create_qp(pd, &init);
 	end->memory = malloc(4096);
 	end->mr = ibv_reg_mr(pd, end->memory, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
@@ -32,7 +34,8 @@ static void open_end(struct end *end, struct ibv_context *context, struct ibv_pd
 
 static void close_end(struct end *end)
 {
-	CHECK(!ibv_destroy_qp(end->qp) && !ibv_destroy_cq(end->cq) && !ibv_dereg_mr(end->mr));
+	CHECK(!ibv_destroy_qp(end->qp) && !ibv_destroy_cq(end->sent) && !ibv_destroy_cq(end->received));
+	CHECK(!ibv_dereg_mr(end->mr));
 	free(end->memory);
 }
 
@@ -51,7 +54,7 @@ static void *play(void *argument)
 			snprintf(end->memory + 2048, 64, "turn %ld", turn);
 			NEED(!post(end->qp, turn, IBV_WR_SEND, &out, 0, 0));
 		}
-		wc = completion(end->cq);
+		wc = completion(sends ? end->sent : end->received);
 		CHECK(wc.status == IBV_WC_SUCCESS && wc.opcode == (sends ? IBV_WC_SEND : IBV_WC_RECV));
 		if (!sends) {
 			CHECK(atol(end->memory + 5) == turn && shared == turn + 1);

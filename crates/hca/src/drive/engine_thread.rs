@@ -43,6 +43,10 @@ struct State {
     policy: EnginePolicy,
     /// Where it does not run.
     affinity: EngineAffinity,
+    /// Whether several threads of the program still call by turns.
+    crowd: latch::CalmWatch,
+    /// How often the threads of each stripe had polled at the last look at a program that polls.
+    polls: [u64; latch::STRIPE_COUNT],
     /// When to list the interfaces again: there was no descriptor left for it.
     interface_retry: Option<Instant>,
 }
@@ -73,6 +77,8 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
     let mut state = State {
         policy: EnginePolicy::new(engine.processors),
         affinity: EngineAffinity::default(),
+        crowd: latch::CalmWatch::default(),
+        polls: [0; latch::STRIPE_COUNT],
         interface_retry: None,
     };
     let mut set = None;
@@ -185,7 +191,12 @@ fn check_program(engine: &Engine, nic: &Nic, state: &mut State, before: Polls, i
     let lease = &engine.policy.lease;
     let insisted = nic.ground.links.exchange.doorbell().was_insisted_on();
     let verdict = state.policy.check(before, engine.polls(), insisted, interval);
+    state.crowd.look();
+    let polls = lease.polls_of_stripes();
+    let before = std::mem::replace(&mut state.polls, polls);
     if let Verdict::Busy { trusted } = verdict {
+        let stopped = |(stripe, (before, polls)): (usize, (u64, u64))| (before == polls).then_some(stripe);
+        nic.flush_acks_of_stopped(before.into_iter().zip(polls).enumerate().filter_map(stopped));
         if trusted {
             lease.kept();
         }
@@ -204,7 +215,7 @@ fn check_program(engine: &Engine, nic: &Nic, state: &mut State, before: Polls, i
             if missed {
                 state.policy.missed(nic.now());
             }
-            lease.lose(missed);
+            lease.lose(missed && EnginePolicy::is_soon(interval));
         }
         Verdict::Insisted => {
             // Its program polls, but not now: it spins on memory, perhaps on what the engine is about to put there.

@@ -3,7 +3,7 @@
 
 use crate::progress::delayed_ack::DelayedAckOwner;
 use crate::progress::engine::Engine;
-use crate::progress::piggybacked_ack::PiggybackOwner;
+use crate::progress::piggybacked_ack::PiggybackOwners;
 use crate::progress::ready::ReadyQueue;
 use crate::progress::timers::Timers;
 use crate::tuning::LONG_TRAIN_BYTES;
@@ -18,9 +18,9 @@ pub(crate) struct ProgressState {
     pub engine: Arc<Engine>,
     pub timers: Timers,
     pub ready: ReadyQueue,
-    /// The queue pair whose acknowledgement waits for an answer over UDP, and through shared memory.
+    /// The queue pair whose acknowledgement waits for an answer over UDP, and those of which one does in shared memory.
     pub delayed_ack_owner: DelayedAckOwner,
-    pub piggyback_owner: PiggybackOwner,
+    pub piggyback_owners: PiggybackOwners,
     /// Bytes that went through shared memory in long trains.
     pub moved: AtomicU64,
 }
@@ -33,7 +33,7 @@ impl ProgressState {
             timers: Timers::new(),
             ready: ReadyQueue::default(),
             delayed_ack_owner: DelayedAckOwner::default(),
-            piggyback_owner: PiggybackOwner::default(),
+            piggyback_owners: PiggybackOwners::default(),
             moved: AtomicU64::new(0),
         }
     }

@@ -195,9 +195,7 @@ impl Udp {
         let mut local = self.local.lock();
         let names = match Target::of(arrival) {
             Target::Queue(slot) | Target::Communication(slot) => [Some(Name::Slot(slot)), None],
-            Target::Service(space, port) => {
-                [Some(Name::Port(space, port)), Some(Name::Block(space, port / ::host::ports::PORTS_PER_BLOCK))]
-            }
+            Target::Service(space, port) => local.names_of_port(space, port, std::time::Instant::now()).map(Some),
             Target::Everybody => {
                 let Some(all) = local.everybody(std::time::Instant::now()) else { return false };
                 // A process that has gone has no request any more.

@@ -1,7 +1,8 @@
 //! The lease: a program that polls again and again drives the NIC better than the engine could, so the engine leaves it
 //! alone. A program earns the lease by polls that found nothing, and keeps it by polling on; arming a completion queue
 //! or blocking in a call ends it at once. A program that stops polling while something waits for it (one that spins on
-//! memory, say) loses it at the engine's next look, and has to poll twice as long for the next one.
+//! memory, say) loses it at the engine's next look, and if it does so again and again it has to poll twice as long for
+//! the next one.
 
 use crate::progress::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::tuning::{LEASE_POLLS_MAX, LEASE_POLLS_MAX_SPARE, LEASE_POLLS_MIN};
@@ -39,7 +40,7 @@ impl Lease {
     pub fn polled(&self) -> bool {
         // Threads that share a count may count as one: it is the same to the engine, and an addition that loses nothing
         // costs as much as a message.
-        let count = &self.polls[latch::stripe() % STRIPE_COUNT].0;
+        let count = &self.polls[latch::stripe()].0;
         let polls = count.load(Ordering::Relaxed) + 1;
         count.store(polls, Ordering::Relaxed);
         !self.held.load(Ordering::Relaxed) && self.earn(polls)
@@ -67,13 +68,18 @@ impl Lease {
     /// How often the program has polled: the engine, if it sees the same number twice, knows that the program has
     /// stopped.
     pub fn polls(&self) -> u64 {
-        self.polls.iter().map(|count| count.0.load(Ordering::Relaxed)).sum()
+        self.polls_of_stripes().iter().sum()
+    }
+
+    /// How often the threads of each stripe have.
+    pub fn polls_of_stripes(&self) -> [u64; STRIPE_COUNT] {
+        std::array::from_fn(|stripe| self.polls[stripe].0.load(Ordering::Relaxed))
     }
 
     /// How often this thread has, about.
     #[inline]
     pub fn polls_here(&self) -> u64 {
-        self.polls[latch::stripe() % STRIPE_COUNT].0.load(Ordering::Relaxed)
+        self.polls[latch::stripe()].0.load(Ordering::Relaxed)
     }
 
     fn start_anew(&self) {
@@ -87,9 +93,10 @@ impl Lease {
         self.needed.store((needed / 2).max(LEASE_POLLS_MIN), Ordering::Relaxed);
     }
 
-    /// The engine takes over: the program does not poll any more. `missed` if something had waited for it.
-    pub fn lose(&self, missed: bool) {
-        if missed {
+    /// The engine takes over: the program does not poll any more. `again` if something had waited for it, and not for the
+    /// first time lately.
+    pub fn lose(&self, again: bool) {
+        if again {
             let needed = self.needed.load(Ordering::Relaxed);
             self.needed.store((needed * 2).min(self.most), Ordering::Relaxed);
         }

@@ -1,73 +1,102 @@
 //! Whether a program answers what it receives. An acknowledgement costs both sides as much as a message; a program that
 //! answers message after message at once would have it stand in the way of each answer. So, through shared memory, it
 //! waits in the queue pair for the answer and goes along with it, in one record. Whatever else happens first sends it:
-//! the program's next poll that finds nothing, the engine, which looks in every millisecond on a program that polls, a
+//! the thread's next poll that finds nothing, the engine, which looks in every millisecond on a program that polls, a
 //! change of state, the end of the queue pair, and the end of the process, if it is one that a process hears of.
 
 use crate::tuning::ANSWERS_IN_A_ROW;
-use latch::Apart;
+use latch::{Apart, STRIPE_COUNT};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};
 use wire::Qpn;
 
-/// The queue pair whose acknowledgements may wait: one of the NIC at most, so that every thread can see without a lock
-/// that none does.
+/// The queue pairs whose acknowledgements may wait: one of each thread that polls, so that a thread sees by a load of a
+/// line of its own that none does.
 #[derive(Debug, Default)]
-pub(crate) struct PiggybackOwner {
+pub(crate) struct PiggybackOwners {
+    owners: [Apart<PiggybackOwner>; STRIPE_COUNT],
+}
+
+/// The queue pair of one thread whose acknowledgement may wait.
+#[derive(Debug, Default)]
+struct PiggybackOwner {
     /// Its number. Once it has been asked whether the engine looks in, it need not ask again: the engine strikes it out
     /// before it stops, and then takes the queue pair's lock.
     qpn: AtomicU32,
-    /// The thread that takes what comes for it.
+    /// The thread that takes what comes for it: no other lets acknowledgements wait here.
     thread: AtomicUsize,
-    /// One waits now. Written with every message: other threads leave it alone.
-    owes: Apart<AtomicBool>,
+    /// One waits now.
+    owes: AtomicBool,
 }
 
-impl PiggybackOwner {
-    /// The queue pair whose acknowledgement waits, if this thread is to send it.
+impl PiggybackOwners {
+    /// The queue pair whose acknowledgement waits for this thread to answer.
     #[inline]
-    pub fn get_here(&self) -> Option<Qpn> {
-        if self.thread.load(Ordering::Relaxed) == latch::this_thread() { self.get() } else { None }
+    pub fn of_this_thread(&self) -> Option<Qpn> {
+        self.owners[latch::stripe()].0.waiting()
     }
 
-    /// Whose acknowledgement waits.
-    #[inline]
-    pub fn get(&self) -> Option<Qpn> {
-        if self.owes.0.load(Ordering::Relaxed) { Some(Qpn::new(self.qpn.load(Ordering::Relaxed))) } else { None }
+    /// The queue pair whose acknowledgement waits for the thread of this stripe.
+    pub fn of_stripe(&self, stripe: usize) -> Option<Qpn> {
+        self.owners.get(stripe)?.0.waiting()
     }
 
-    /// Strikes out the queue pair whose acknowledgements may wait, and answers which that was: its acknowledgement is
-    /// to be sent now, if one waits.
-    pub fn strike(&self) -> Option<Qpn> {
+    /// Whether one waits.
+    pub fn any(&self) -> bool {
+        self.owners.iter().any(|owner| owner.0.waiting().is_some())
+    }
+
+    /// Strikes out the queue pairs whose acknowledgements may wait, and answers which they were: their acknowledgements
+    /// are to be sent now, if they wait.
+    pub fn strike(&self) -> impl Iterator<Item = Qpn> {
         // Pairs with the one below: either the waiting acknowledgement is seen here, or it is seen there that the
         // engine no longer looks in.
         fence(Ordering::SeqCst);
-        match self.qpn.load(Ordering::Relaxed) {
+        self.owners.iter().filter_map(|owner| owner.0.strike())
+    }
+}
+
+impl PiggybackOwner {
+    #[inline]
+    fn waiting(&self) -> Option<Qpn> {
+        if self.owes.load(Ordering::Relaxed) { Some(Qpn::new(self.qpn.load(Ordering::Relaxed))) } else { None }
+    }
+
+    fn strike(&self) -> Option<Qpn> {
+        if self.qpn.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        match self.qpn.swap(0, Ordering::Relaxed) {
             0 => None,
-            qpn => {
-                self.qpn.store(0, Ordering::Relaxed);
-                Some(Qpn::new(qpn))
-            }
+            qpn => Some(Qpn::new(qpn)),
         }
     }
 
-    /// An acknowledgement of this queue pair's, whose lock the caller holds, waits from now on, if it may: no other
-    /// queue pair's does, and the engine will look in soon.
+    /// An acknowledgement of this queue pair's, whose lock the caller holds, waits from now on, if it may: none of
+    /// another queue pair does, and the engine will look in soon.
     #[inline]
     fn owe(&self, qpn: Qpn, looks_in: impl FnOnce() -> bool) -> bool {
-        let known = self.qpn.load(Ordering::Relaxed) == qpn.value();
+        let known = self.thread.load(Ordering::Relaxed) == latch::this_thread()
+            && self.qpn.load(Ordering::Relaxed) == qpn.value();
         if !known && !self.become_one(qpn, looks_in) {
             return false;
         }
-        self.owes.0.store(true, Ordering::Relaxed);
+        self.owes.store(true, Ordering::Relaxed);
         true
     }
 
     #[cold]
     fn become_one(&self, qpn: Qpn, looks_in: impl FnOnce() -> bool) -> bool {
+        let (before, me) = (self.qpn.load(Ordering::Relaxed), latch::this_thread());
+        if before != 0 {
+            // The thread's queue pairs take turns. One that was not struck out need not be asked about.
+            return self.thread.load(Ordering::Relaxed) == me
+                && !self.owes.load(Ordering::Relaxed)
+                && self.qpn.compare_exchange(before, qpn.value(), Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        }
         if self.qpn.compare_exchange(0, qpn.value(), Ordering::Relaxed, Ordering::Relaxed).is_err() {
             return false;
         }
-        self.thread.store(latch::this_thread(), Ordering::Relaxed);
+        self.thread.store(me, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         let fine = looks_in();
         if !fine {
@@ -129,31 +158,34 @@ impl Habit {
 #[derive(Debug, Default)]
 pub(crate) struct PiggybackedAck {
     pub habit: Habit,
-    /// One waits.
-    waits: bool,
+    /// One waits, for the thread of this stripe.
+    waits: Option<usize>,
 }
 
 impl PiggybackedAck {
     /// Lets the acknowledgement of what came wait, if it may.
     #[inline]
-    pub fn wait(&mut self, qpn: Qpn, piggyback_owner: &PiggybackOwner, looks_in: impl FnOnce() -> bool) -> bool {
-        let may = piggyback_owner.owe(qpn, looks_in);
-        if !may {
-            // One that waited goes now, too.
-            self.ends(piggyback_owner);
+    pub fn wait(&mut self, qpn: Qpn, owners: &PiggybackOwners, looks_in: impl FnOnce() -> bool) -> bool {
+        let stripe = latch::stripe();
+        let may = owners.owners[stripe].0.owe(qpn, looks_in);
+        if self.waits != Some(stripe) || !may {
+            // One that waited goes now, too, or waits with this one.
+            self.ends(owners);
         }
-        self.waits = may;
+        if may {
+            self.waits = Some(stripe);
+        }
         may
     }
 
     /// It has gone, or is about to. Returns whether one waited.
     #[inline]
-    pub fn ends(&mut self, piggyback_owner: &PiggybackOwner) -> bool {
-        let waited = std::mem::take(&mut self.waits);
-        if waited {
-            piggyback_owner.owes.0.store(false, Ordering::Relaxed);
+    pub fn ends(&mut self, owners: &PiggybackOwners) -> bool {
+        let waited = self.waits.take();
+        if let Some(owner) = waited.and_then(|stripe| owners.owners.get(stripe)) {
+            owner.0.owes.store(false, Ordering::Relaxed);
         }
-        waited
+        waited.is_some()
     }
 }
 
@@ -194,21 +226,52 @@ mod tests {
     }
 
     #[test]
-    fn one_queue_pair_may_owe_and_only_while_somebody_looks_in() {
-        let piggyback_owner = PiggybackOwner::default();
+    fn one_queue_pair_of_a_thread_may_owe_and_only_while_the_engine_looks_in() {
+        let owners = PiggybackOwners::default();
         let (mut first, mut second) = (piggyback(ANSWERS_IN_A_ROW), piggyback(ANSWERS_IN_A_ROW));
-        assert!(!first.wait(Qpn::new(1), &piggyback_owner, || false));
-        assert_eq!(piggyback_owner.get(), None);
-        assert!(first.wait(Qpn::new(1), &piggyback_owner, || true));
-        assert!(!second.wait(Qpn::new(2), &piggyback_owner, || true));
-        assert_eq!((piggyback_owner.get(), piggyback_owner.get_here()), (Some(Qpn::new(1)), Some(Qpn::new(1))));
-        std::thread::scope(|scope| scope.spawn(|| assert_eq!(piggyback_owner.get_here(), None)).join().unwrap());
-        assert!(first.ends(&piggyback_owner) && !first.ends(&piggyback_owner));
-        assert_eq!(piggyback_owner.get(), None);
-        assert!(first.wait(Qpn::new(1), &piggyback_owner, || panic!("it was asked before")));
-        assert_eq!((piggyback_owner.strike(), piggyback_owner.strike()), (Some(Qpn::new(1)), None));
-        assert!(!first.wait(Qpn::new(1), &piggyback_owner, || false), "it must ask anew");
-        assert_eq!(piggyback_owner.get(), None, "what waited before goes with what may not");
-        assert!(second.wait(Qpn::new(2), &piggyback_owner, || true));
+        assert!(!first.wait(Qpn::new(1), &owners, || false));
+        assert!(!owners.any());
+        assert!(first.wait(Qpn::new(1), &owners, || true));
+        assert!(!second.wait(Qpn::new(2), &owners, || true));
+        assert_eq!(owners.of_this_thread(), Some(Qpn::new(1)));
+        assert!(first.ends(&owners) && !first.ends(&owners));
+        assert_eq!((owners.of_this_thread(), owners.any()), (None, false));
+        assert!(first.wait(Qpn::new(1), &owners, || panic!("it was asked before")));
+        assert_eq!(owners.strike().collect::<Vec<_>>(), [Qpn::new(1)]);
+        assert_eq!(owners.strike().next(), None);
+        assert!(!first.wait(Qpn::new(1), &owners, || false), "it must ask anew");
+        assert!(!owners.any(), "what waited before goes with what may not");
+        assert!(second.wait(Qpn::new(2), &owners, || true));
+    }
+
+    #[test]
+    fn queue_pairs_of_one_thread_take_turns() {
+        let owners = PiggybackOwners::default();
+        let (mut first, mut second) = (piggyback(ANSWERS_IN_A_ROW), piggyback(ANSWERS_IN_A_ROW));
+        assert!(first.wait(Qpn::new(1), &owners, || true));
+        assert!(first.ends(&owners));
+        assert!(second.wait(Qpn::new(2), &owners, || panic!("it was asked before")));
+        assert_eq!(owners.of_this_thread(), Some(Qpn::new(2)));
+        assert_eq!(owners.strike().collect::<Vec<_>>(), [Qpn::new(2)]);
+    }
+
+    #[test]
+    fn threads_that_poll_for_queue_pairs_of_their_own_do_not_see_each_other() {
+        let owners = PiggybackOwners::default();
+        let (mut first, mut second) = (piggyback(ANSWERS_IN_A_ROW), piggyback(ANSWERS_IN_A_ROW));
+        assert!(first.wait(Qpn::new(1), &owners, || true));
+        std::thread::scope(|scope| {
+            let other = || {
+                assert_eq!(owners.of_this_thread(), None);
+                assert!(second.wait(Qpn::new(2), &owners, || true));
+                assert_eq!(owners.of_this_thread(), Some(Qpn::new(2)));
+                // It polls for the first one, too, from now on.
+                assert!(!first.wait(Qpn::new(1), &owners, || true), "another one's waits");
+                assert!(second.ends(&owners) && first.wait(Qpn::new(1), &owners, || true));
+            };
+            scope.spawn(other).join().unwrap();
+        });
+        assert_eq!(owners.of_this_thread(), None, "it waits for the other thread");
+        assert!(owners.any() && first.ends(&owners) && !owners.any());
     }
 }

@@ -115,6 +115,12 @@ impl EnginePolicy {
         (now.since(self.missed) / POLLER_CHECK_SHARE).clamp(nanos(POLLER_CHECK_MIN), nanos(POLLER_CHECK_MAX))
     }
 
+    /// Whether the program had let something wait not long before an interval of this length: then it makes a habit of
+    /// it, and has to poll longer for the next lease. One that polls for a while and then does something else need not.
+    pub fn is_soon(interval: u64) -> bool {
+        interval < nanos(POLLER_CHECK_MAX)
+    }
+
     /// Leased: the engine has slept for `interval`, and compares how often the program had polled before and has now.
     pub fn check(&mut self, before: Polls, now: Polls, insisted: bool, interval: u64) -> Verdict {
         let polls = now.polls.saturating_sub(before.polls);

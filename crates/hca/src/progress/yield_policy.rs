@@ -21,7 +21,7 @@ pub(crate) struct YieldPolicy {
 impl YieldPolicy {
     #[inline]
     fn empty_polls(&self) -> &AtomicU32 {
-        &self.empty_polls[latch::stripe() % STRIPE_COUNT].0
+        &self.empty_polls[latch::stripe()].0
     }
 
     /// A poll found something.

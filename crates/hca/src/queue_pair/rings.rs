@@ -115,14 +115,19 @@ impl Qp {
             }
         }
         nic.progress.note_moved(bytes);
-        if let (Some(_), Some(cq)) = (&poller, self.receive_cq.as_ref().or(self.send_cq.as_ref())) {
+        // Messages are for the thread that polls for receives, acknowledgements for that which polls for sends.
+        let cq = match requests {
+            0 => self.send_cq.as_ref().or(self.receive_cq.as_ref()),
+            _ => self.receive_cq.as_ref().or(self.send_cq.as_ref()),
+        };
+        if let (Some(_), Some(cq)) = (&poller, cq) {
             reading.is_for(cq.polled_by());
         }
         let may_wait = inner.piggyback.habit.came(requests)
             && poller.is_some()
             && nic.records.capture.is_none()
             && inner.pair.owes_acknowledgement_only()
-            && inner.piggyback.wait(self.qpn, &nic.progress.piggyback_owner, || nic.progress.engine.is_leased());
+            && inner.piggyback.wait(self.qpn, &nic.progress.piggyback_owners, || nic.progress.engine.is_leased());
         if !may_wait && !self.may_gather(&nic.progress, &mut inner, requests) {
             inner.touched = 0;
             self.transmit(nic, &mut inner, now);

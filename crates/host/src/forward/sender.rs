@@ -7,12 +7,13 @@ use super::message;
 use crate::arrival::{Arrival, Origin};
 use crate::descriptor::{Descriptor, check_length};
 use crate::holders::own_uid;
-use crate::names::{self, Name, Peer};
+use crate::names::{self, Name, PORTS_PER_BLOCK, Peer};
 use crate::slot::Slot;
 use crate::thread::Shield;
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::time::{Duration, Instant};
+use wire::cm::PortSpace;
 
 /// How many connections are kept. Programs have few descriptors; the one least used makes room.
 const MAX_KEPT_CONNECTIONS: usize = 128;
@@ -127,6 +128,8 @@ pub struct Forwarder {
     connections: HashMap<Owner, Connection>,
     /// Which process has a name, as found out lately.
     ways: HashMap<Name, Way>,
+    /// Ports whose own name no process had, and when that was found out.
+    vacant: HashMap<Name, Instant>,
     /// Messages under construction.
     messages: Vec<(Name, Vec<u8>)>,
     buffers: Vec<Vec<u8>>,
@@ -196,6 +199,18 @@ impl Forwarder {
     /// Whether a process has this name.
     pub fn reaches(&mut self, name: Name) -> bool {
         self.ways.contains_key(&name) || self.connect(name, Instant::now()).is_ok()
+    }
+
+    /// The names by which a port is reached, in the order in which they are to be tried: its own, then its block's. The
+    /// block's is first where it has an owner and the port's own was found to have none: while a block has an owner, no
+    /// process takes a port of it by number.
+    pub fn names_of_port(&self, space: PortSpace, port: u16, now: Instant) -> [Name; 2] {
+        let (own, block) = (Name::Port(space, port), Name::Block(space, port / PORTS_PER_BLOCK));
+        let looked = self.vacant.get(&own).filter(|_| self.ways.contains_key(&block));
+        match looked.is_some_and(|looked| now.saturating_duration_since(*looked) < OWNER_CACHE_TIME) {
+            true => [block, own],
+            false => [own, block],
+        }
     }
 
     /// The slots of all processes of this host, for a packet that does not name its own; none if there were too many
@@ -373,10 +388,22 @@ impl Forwarder {
         }
     }
 
+    fn note_vacant(&mut self, name: Name, now: Instant) {
+        if let Name::Port(..) = name {
+            if self.vacant.len() >= MAX_KNOWN_NAMES {
+                self.vacant.clear();
+            }
+            self.vacant.insert(name, now);
+        }
+    }
+
     /// Finds out who has a name, and connects, unless a connection leads there already.
     fn connect(&mut self, name: Name, now: Instant) -> Result<Owner, Loss> {
         let (socket, process) = names::connect_to_owner(name).map_err(|error| match error.raw_os_error() {
-            Some(libc::ECONNREFUSED) => Loss::Nobody,
+            Some(libc::ECONNREFUSED) => {
+                self.note_vacant(name, now);
+                Loss::Nobody
+            }
             Some(libc::EAGAIN) => Loss::Full,
             _ => Loss::System,
         })?;

@@ -1,9 +1,11 @@
 use super::*;
 use crate::arrival::{Arrival, Origin};
-use crate::names::{self, Name};
+use crate::names::{self, Name, PORTS_PER_BLOCK};
+use crate::ports::Ports;
 use crate::slots::{Slot, Slots};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
+use wire::cm::PortSpace;
 use wire::{Gid, Headers, IpHeader, Opcode, Packet, Psn, UdpHeader};
 
 /// A packet to a slot with a number as payload.
@@ -269,4 +271,19 @@ fn a_stranger_who_speaks_nonsense_is_hung_up_on() {
         assert!(end <= 0, "the connection is closed");
     }
     assert_eq!(packets, 0);
+}
+
+#[test]
+fn the_name_of_a_port_that_no_process_has_is_not_looked_for_each_time() {
+    let ports = Ports::new(&Slots::open().unwrap());
+    let port = ports.bind(PortSpace::Tcp, 0).unwrap().number();
+    let (own, block) = (Name::Port(PortSpace::Tcp, port), Name::Block(PortSpace::Tcp, port / PORTS_PER_BLOCK));
+    let (mut forwarder, now) = (Forwarder::new(), Instant::now());
+    let order = |forwarder: &Forwarder, after| forwarder.names_of_port(PortSpace::Tcp, port, now + after);
+    assert_eq!(order(&forwarder, Duration::ZERO), [own, block]);
+    assert!(!forwarder.reaches(own));
+    assert_eq!(order(&forwarder, Duration::ZERO), [own, block], "the block may have no owner, either");
+    assert!(forwarder.reaches(block));
+    assert_eq!(order(&forwarder, Duration::ZERO), [block, own]);
+    assert_eq!(order(&forwarder, Duration::from_secs(60)), [own, block]);
 }

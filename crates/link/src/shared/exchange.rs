@@ -336,13 +336,13 @@ impl Exchange {
     /// Whether there is a ring to look at. None if that cannot be told without taking a lock.
     #[inline]
     pub fn glance(&self, alone: &latch::Alone) -> Option<bool> {
-        let list = &self.inbound[latch::stripe() % STRIPE_COUNT].0;
+        let list = &self.inbound[latch::stripe()].0;
         list.look(alone, |list| list.iter().any(|inbound| inbound.wants_reading() || inbound.has_ended()))
     }
 
     /// Whether there is a ring to look at.
     pub(super) fn has_something(&self) -> bool {
-        let list = self.inbound[latch::stripe() % STRIPE_COUNT].0.read();
+        let list = self.inbound[latch::stripe()].0.read();
         list.iter().any(|inbound| inbound.wants_reading() || inbound.has_ended())
     }
 
@@ -356,14 +356,15 @@ impl Exchange {
         let mut each = |list: &Vec<Arc<Inbound>>| {
             let mut ended = false;
             for inbound in list {
-                if inbound.wants_reading() && !(hurry && inbound.is_anothers()) {
+                // In this order: what another thread reads is not even looked at, or its line would come here.
+                if !(hurry && inbound.is_anothers()) && inbound.wants_reading() {
                     show(inbound);
                 }
                 ended |= inbound.has_ended();
             }
             ended
         };
-        let list = &self.inbound[latch::stripe() % STRIPE_COUNT].0;
+        let list = &self.inbound[latch::stripe()].0;
         let ended = alone.and_then(|alone| list.look(alone, &mut each)).unwrap_or_else(|| each(&list.read()));
         if ended {
             // What a process wrote before it ended counts.

@@ -10,7 +10,7 @@ use crate::prefetch;
 use host::descriptor::Descriptor;
 use host::slots::Slot;
 use host::{greeting, passing};
-use latch::{Guard, Mutex, Rank};
+use latch::{Apart, Guard, Mutex, Rank};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::io;
@@ -256,17 +256,13 @@ impl Outbound {
     }
 }
 
-/// From another process.
+/// From another process. All threads that poll look at all links, but only at what is seldom written: what the reading
+/// thread writes with every train lies apart.
 #[derive(Debug)]
 pub struct Inbound {
     pub(super) socket: Descriptor,
     /// The process that writes, as the kernel says; 0 if it cannot be seen from here.
     writer: i32,
-    reader: Mutex<ReaderState>,
-    /// Where the reader is, to see without its lock whether there is something.
-    at: AtomicUsize,
-    /// The writer has not been told of everything that was read.
-    untold: AtomicBool,
     /// The other process has gone: what it wrote is still to be read.
     ended: AtomicBool,
     /// The thread that polls for what comes here, as far as is known.
@@ -277,6 +273,17 @@ pub struct Inbound {
     /// What the writer may reach of our memory, and the grant if it does.
     published: Option<Arc<Published>>,
     grant: Mutex<Option<Arc<Grant>>>,
+    hot: Apart<ReadingSide>,
+}
+
+/// What the reading thread writes.
+#[derive(Debug)]
+struct ReadingSide {
+    /// Where the reader is, to see without its lock whether there is something.
+    at: AtomicUsize,
+    /// The writer has not been told of everything that was read.
+    untold: AtomicBool,
+    reader: Mutex<ReaderState>,
 }
 
 /// The reader, and what the reading thread remembers from one look to the next.
@@ -327,15 +334,17 @@ impl Inbound {
         Inbound {
             socket,
             writer,
-            reader: Mutex::new(Rank::RingReader, ReaderState { reader, notes: None }),
-            at: AtomicUsize::new(0),
-            untold: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             reader_thread: AtomicUsize::new(0),
             flags,
             passed: Mutex::new(Rank::PassedMemory, VecDeque::new()),
             published,
             grant: Mutex::new(Rank::PassedMemory, None),
+            hot: Apart(ReadingSide {
+                at: AtomicUsize::new(0),
+                untold: AtomicBool::new(false),
+                reader: Mutex::new(Rank::RingReader, ReaderState { reader, notes: None }),
+            }),
         }
     }
 
@@ -367,7 +376,7 @@ impl Inbound {
     /// Whether there is something to read; one load of a line that is ours until the writer writes.
     #[inline]
     pub fn has_something(&self) -> bool {
-        let index = self.at.load(Ordering::Relaxed) / 4;
+        let index = self.hot.0.at.load(Ordering::Relaxed) / 4;
         if index >= self.flags.length || self.socket.raw() < 0 {
             return false;
         }
@@ -383,7 +392,7 @@ impl Inbound {
     /// Whether a thread should read it: there is something, or the writer is to be told that there is not.
     #[inline]
     pub fn wants_reading(&self) -> bool {
-        self.untold.load(Ordering::Relaxed) || self.has_something()
+        self.hot.0.untold.load(Ordering::Relaxed) || self.has_something()
     }
 
     /// Whether another thread is known to poll for what comes here.
@@ -403,7 +412,7 @@ impl Inbound {
 
     pub(super) fn forget_notes(&self) {
         if self.socket.raw() >= 0 {
-            self.reader.lock().notes = None;
+            self.hot.0.reader.lock().notes = None;
         }
     }
 
@@ -413,7 +422,7 @@ impl Inbound {
         if self.socket.raw() < 0 {
             return None;
         }
-        let mut place = self.reader.try_lock()?;
+        let mut place = self.hot.0.reader.try_lock()?;
         let notes = place.notes.take();
         Some(Reading { inbound: self, place, notes })
     }
@@ -495,7 +504,7 @@ impl DerefMut for Reading<'_> {
 impl Drop for Reading<'_> {
     fn drop(&mut self) {
         self.place.notes = self.notes.take();
-        self.inbound.at.store(self.place.reader.offset(), Ordering::Relaxed);
-        self.inbound.untold.store(self.place.reader.has_to_tell(), Ordering::Relaxed);
+        self.inbound.hot.0.at.store(self.place.reader.offset(), Ordering::Relaxed);
+        self.inbound.hot.0.untold.store(self.place.reader.has_to_tell(), Ordering::Relaxed);
     }
 }

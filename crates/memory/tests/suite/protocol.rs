@@ -5,6 +5,9 @@
 
 #![cfg(not(miri))]
 
+#[path = "../../src/current_access.rs"]
+mod current_access;
+
 #[path = "../../src/gate.rs"]
 #[allow(dead_code)]
 mod gate;
@@ -21,10 +24,19 @@ pub(crate) mod sync {
     pub(crate) fn in_order(rank: latch::Rank) -> latch::Rank {
         rank
     }
+    pub(crate) fn fence_after_exchange() {
+        fence(Ordering::SeqCst);
+    }
+
+    pub(crate) fn pause(_times: u32) {
+        loom::thread::yield_now();
+    }
+
     /// At once to sleep: the model is about the sleeping.
     pub(crate) const SPINS_BEFORE_SLEEP: u32 = 0;
 }
 
+use current_access::CurrentAccess;
 use gate::{Bell, Gate, Shut};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -169,6 +181,72 @@ fn two_who_wait_at_two_gates_share_the_bell() {
         }
         for waiter in waiters {
             waiter.join().unwrap();
+        }
+    });
+}
+
+/// An access that is counted on the line of its thread, or at the gate if that line is in use.
+fn access_at(current: &CurrentAccess, slot: &Guarded, key: u32) -> Result<u32, Shut> {
+    if !current.begin(key) {
+        return slot.access(key);
+    }
+    let found = slot.gate.test(key).map(|()| {
+        // SAFETY: inside.
+        slot.inside.with(|value| unsafe { *value })
+    });
+    current.end();
+    found
+}
+
+#[test]
+fn the_access_that_a_thread_is_in_the_middle_of_is_waited_for_and_a_slot_is_not_mistaken() {
+    check(2, || {
+        let slot = Guarded::open(1, 10);
+        let currents = Arc::new([CurrentAccess::new(), CurrentAccess::new()]);
+        let accesses: Vec<_> = [(0, 1, 10), (1, 2, 20)]
+            .into_iter()
+            .map(|(place, key, value): (usize, u32, u32)| {
+                let (slot, currents) = (slot.clone(), currents.clone());
+                thread::spawn(move || match access_at(&currents[place], &slot, key) {
+                    Ok(found) => assert_eq!(found, value),
+                    Err(shut) => assert!(matches!(shut, Shut::Closed | Shut::OtherKey)),
+                })
+            })
+            .collect();
+        slot.gate.close();
+        slot.gate.drain(&slot.bell);
+        CurrentAccess::wait_until_over(currents.iter(), 1);
+        slot.gate.abandon();
+        slot.set(20);
+        slot.gate.open(2);
+        for access in accesses {
+            access.join().unwrap();
+        }
+        assert_eq!(access_at(&currents[0], &slot, 2), Ok(20), "the line is free again");
+    });
+}
+
+#[test]
+fn threads_that_share_a_line_are_both_waited_for() {
+    check(2, || {
+        let slot = Guarded::open(1, 10);
+        let current = Arc::new(CurrentAccess::new());
+        let accesses: Vec<_> = (0..2)
+            .map(|_| {
+                let (slot, current) = (slot.clone(), current.clone());
+                thread::spawn(move || match access_at(&current, &slot, 1) {
+                    Ok(found) => assert_eq!(found, 10),
+                    Err(shut) => assert!(matches!(shut, Shut::Closed | Shut::OtherKey)),
+                })
+            })
+            .collect();
+        slot.gate.close();
+        slot.gate.drain(&slot.bell);
+        CurrentAccess::wait_until_over(std::iter::once(&*current), 1);
+        slot.set(11);
+        slot.gate.abandon();
+        for access in accesses {
+            access.join().unwrap();
         }
     });
 }

@@ -17,8 +17,10 @@ fn a_program_that_let_something_wait_is_looked_at_sooner() {
     let mut policy = EnginePolicy::new(2);
     let late = at(1_000_000_000);
     assert_eq!(policy.check_interval(late), LONG);
+    assert!(!EnginePolicy::is_soon(LONG), "the first time is no habit");
     policy.missed(late);
     assert_eq!(policy.check_interval(late), SHORT);
+    assert!(EnginePolicy::is_soon(SHORT));
     assert_eq!(policy.check_interval(late + Duration::from_millis(4)), 4_000_000 / POLLER_CHECK_SHARE);
     assert_eq!(policy.check_interval(late + Duration::from_secs(1)), LONG);
 }
