@@ -120,6 +120,14 @@ impl Manager {
         }
     }
 
+    /// A message about an established connection that its peer passes over in silence: our RTU once more, or in its
+    /// direction the first. Whether it arrives is for the driver to see.
+    pub fn reminder(&mut self, id: CommId, private_data: &[u8]) -> Option<crate::Transmit> {
+        let private_data = data("private data", private_data).ok()?;
+        let connection = self.allowed(id, "remind of", &[State::Established]).ok()?;
+        Some(crate::Transmit { route: connection.route, datagram: connection.rtu(id, private_data), again: true })
+    }
+
     /// Says that a [suspected](Event::Suspected) peer was asked and does not answer: it does not have the connection
     /// any more. It ends as if the program had disconnected. One that has ended in the meantime is left alone.
     pub fn peer_lost(&mut self, now: Time, id: CommId) {

@@ -244,6 +244,8 @@ impl Manager {
         let refused = connection.answer.as_ref().is_some_and(|answer| answer.message.kind() == MessageKind::Rej);
         match connection.state {
             State::RepSent | State::MraRepReceived => {}
+            // Repeated, or a reminder.
+            State::Established => return Ok(()),
             // The peer has not heard that we gave it up, and believes that it is connected.
             State::Timewait if refused => {
                 self.prove(now, id);

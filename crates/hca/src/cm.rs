@@ -4,6 +4,7 @@
 //! takes an event changes its own.
 
 mod death;
+mod deserted_hosts;
 mod error;
 mod event;
 mod handle;
@@ -73,6 +74,7 @@ pub(crate) struct Inner {
     /// When to look for another process to keep the connection records.
     search: Option<Time>,
     dreqs_for_dead: Vec<death::DreqForDead>,
+    host_probes: deserted_hosts::HostProbes,
     /// Peers that may have lost their connection.
     questions: Vec<stale::Question>,
     /// Channels whose observers are to be told, once the lock is let go.
@@ -98,6 +100,7 @@ impl Cm {
                     connection_records: ConnectionRecords::default(),
                     search: None,
                     dreqs_for_dead: Vec::new(),
+                    host_probes: deserted_hosts::HostProbes::default(),
                     questions: Vec::new(),
                     told: Vec::new(),
                 },
@@ -249,6 +252,7 @@ impl Inner {
     /// Sends what is to be sent and tells what is to be told, until there is nothing.
     fn pump(&mut self, nic: &Nic, now: Time) {
         self.ask_suspects(nic, now);
+        let probes = self.probe_hosts(nic, now);
         loop {
             while let Some(transmit) = self.ids.manager.poll_transmit() {
                 self.psn = self.psn.wrapping_add(1);
@@ -268,6 +272,7 @@ impl Inner {
             self.ids.poll_timeout(),
             self.entrust_connection_records(nic, now),
             self.send_dreqs_for_dead(nic, now),
+            probes,
             self.questions.iter().map(|question| question.next).min(),
         ];
         if let Some(deadline) = deadlines.into_iter().flatten().min().map(|deadline| deadline.max(now))

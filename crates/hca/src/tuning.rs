@@ -175,6 +175,12 @@ pub(crate) const DEATH_NOTICES: u8 = 3;
 pub(crate) const DEATH_NOTICE_INTERVAL: Duration = millis(300);
 /// How long until a process that is alone looks again for another to keep its connection records.
 pub(crate) const RECORD_KEEPER_SEARCH: Duration = Duration::from_secs(1);
+/// How often a host that we are connected to is asked whether any process has port 4791 there: one packet each time.
+pub(crate) const HOST_PROBE_INTERVAL: Duration = Duration::from_secs(1);
+/// How soon it is asked again when it said that none has.
+pub(crate) const HOST_PROBE_AGAIN: Duration = millis(200);
+/// How often it must say so in a row: a process that opens its socket anew is not taken for dead.
+pub(crate) const HOST_PROBES_REFUSED: u8 = 2;
 /// Packets that a host is made to send whose packets are held back: with one of those they prove how it counts.
 pub(crate) const PROVOKED_PACKETS: u32 = 3;
 

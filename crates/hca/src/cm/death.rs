@@ -1,6 +1,7 @@
 //! Processes that end without disconnecting. The system tells that a process of this host has ended; then it is as if
 //! that had asked to disconnect. Peers on other hosts hear it from a survivor, a process of the same host that has the
-//! ended one's [connection records](::host::connection_records).
+//! ended one's [connection records](::host::connection_records). Where there is no survivor they find out by asking
+//! the host ([`super::deserted_hosts`]).
 
 use super::{Cm, Inner, mad};
 use crate::nic::Nic;
@@ -51,7 +52,7 @@ impl Inner {
                 let (ours, peers) = (path.sgid, path.dgid);
                 let connection = ConnectionRecord { ours, peers, our_communication, peer_communication, peer_qpn };
                 match self.connection_records.enter(&connection) {
-                    Ok(at) => handle.recorded_at = Some(at),
+                    Ok(at) => (handle.recorded_at, handle.recorded_since) = (Some(at), nic.now()),
                     Err(_) => nic.ground.dropped(nic.now(), Some(record.qpn), None, DropReason::SystemRefused),
                 }
             }

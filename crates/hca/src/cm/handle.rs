@@ -21,14 +21,15 @@ pub(super) struct Handle {
     pub device: Option<Arc<Device>>,
     /// The process of the peer, if it is on this host and we watch it.
     pub watched: Option<WatchedProcess>,
-    /// Where it stands in the connection records of this process.
+    /// Where it stands in the connection records of this process, and since when.
     pub recorded_at: Option<usize>,
+    pub recorded_since: Time,
 }
 
 impl Handle {
     pub fn new(id: &Arc<Id>, channel: &Arc<EventChannel>, device: Option<Arc<Device>>) -> Handle {
         let (id, channel) = (Arc::downgrade(id), Arc::clone(channel));
-        Handle { id, channel, device, watched: None, recorded_at: None }
+        Handle { id, channel, device, watched: None, recorded_at: None, recorded_since: Time::ZERO }
     }
 }
 

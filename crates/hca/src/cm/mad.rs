@@ -4,6 +4,7 @@
 use crate::ground::Ground;
 use ::cm::Transmit;
 use link::Destination;
+use link::udp::PortProbe;
 use trace::DropReason;
 use wire::cm::CmDatagram;
 use wire::mad::{MAD_LEN, MadHeader};
@@ -39,11 +40,25 @@ pub(super) fn read(headers: &Headers, payload: &[u8]) -> Result<Option<CmDatagra
 /// Sends a message. If it gets lost, its sender's timer will tell; then it goes from another socket, for one flow may not
 /// get through. All messages that were not sent before come from one socket, so that networks keep them in order.
 pub(super) fn send(nic: &Ground, transmit: &Transmit, psn: u32) {
+    if let Some((to, headers, bytes)) = packet(nic, transmit, psn) {
+        nic.send_mad(&to, &headers, &bytes);
+    }
+}
+
+/// Sends a message from the socket of a probe.
+pub(super) fn probe(nic: &Ground, probe: &mut PortProbe, transmit: &Transmit, psn: u32) {
+    if let Some((to, headers, bytes)) = packet(nic, transmit, psn) {
+        nic.probe_port(probe, &to, &headers, &bytes);
+    }
+}
+
+/// The packet of a message, and where it goes.
+fn packet(nic: &Ground, transmit: &Transmit, psn: u32) -> Option<(Destination, Headers, [u8; MAD_LEN])> {
     let Transmit { route, datagram, again } = transmit;
     let mut bytes = [0; MAD_LEN];
     if datagram.encode(&mut bytes).is_err() {
         nic.dropped(nic.now(), Some(Qpn::GSI), None, DropReason::Malformed);
-        return;
+        return None;
     }
     let mut headers = Headers::new(Opcode::UdSendOnly, Qpn::GSI, Psn::new(psn));
     headers.bth.ack_req = true;
@@ -56,7 +71,7 @@ pub(super) fn send(nic: &Ground, transmit: &Transmit, psn: u32) {
     let ::cm::Route { source, destination } = *route;
     let from = if *again { Qpn::new(psn) } else { Qpn::GSI };
     let to = Destination { source, destination, from, scope, traffic_class: 0, hop_limit: 64 };
-    nic.send_mad(&to, &headers, &bytes);
+    Some((to, headers, bytes))
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use ::host::names::ManagementClass;
 use ::host::slots::Slot;
 use latch::plain::Mutex;
 use link::shared::Front;
-use link::udp::Route;
+use link::udp::{PortProbe, Route};
 use link::{Arrived, Destination, Handling, NoPayload};
 use memory::Guard;
 use trace::{Direction, DropReason};
@@ -179,16 +179,7 @@ impl Ground {
 
     /// Sends a management datagram, from the socket that `to.from` chooses.
     pub(crate) fn send_mad(&self, to: &Destination, headers: &Headers, bytes: &[u8]) {
-        if let Some(capture) = &self.records.capture {
-            let route = Route::from(to);
-            let device =
-                self.host.device_with(to.source).map_or_else(|| "other".into(), |device| device.name().to_owned());
-            let port = self.links.udp.port(&route, to.from);
-            capture.lock().frame(&device, &route, port, headers, bytes, Direction::Outbound);
-        }
-        if let Some(device) = self.host.device_with(to.source) {
-            device.count_mad(to.destination, headers.bth.opcode, bytes.len(), true);
-        }
+        self.note_mad(to, || self.links.udp.port(&Route::from(to), to.from), headers, bytes);
         if self.host.is_own_address(to.destination) {
             return self.tell_local(to, headers, bytes);
         }
@@ -201,6 +192,24 @@ impl Ground {
         let mut train = link::Train { headers, count: 1, mtu: 0, length, fill: &mut fill };
         // If it is not sent, that is told of there; the message is lost, and its sender will find out.
         let _ = self.outgoing(to.from).send(&Route::from(to), &mut train, || None, false);
+    }
+
+    /// Sends a management datagram to another host, from the socket of a probe.
+    pub(crate) fn probe_port(&self, probe: &mut PortProbe, to: &Destination, headers: &Headers, bytes: &[u8]) {
+        self.note_mad(to, || probe.port(), headers, bytes);
+        probe.send(&Route::from(to), headers, bytes);
+    }
+
+    /// A management datagram is sent: captures and counters have it.
+    fn note_mad(&self, to: &Destination, port: impl FnOnce() -> u16, headers: &Headers, bytes: &[u8]) {
+        if let Some(capture) = &self.records.capture {
+            let device =
+                self.host.device_with(to.source).map_or_else(|| "other".into(), |device| device.name().to_owned());
+            capture.lock().frame(&device, &Route::from(to), port(), headers, bytes, Direction::Outbound);
+        }
+        if let Some(device) = self.host.device_with(to.source) {
+            device.count_mad(to.destination, headers.bth.opcode, bytes.len(), true);
+        }
     }
 
     /// The management class that a datagram asks something of, on the device with an address.

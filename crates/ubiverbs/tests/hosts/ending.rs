@@ -3,6 +3,7 @@
 
 use crate::actor::{self, Actor, Outcome, hear, say};
 use crate::network::{DEVICE, Host, Network};
+use rustix::process::Signal;
 use std::net::SocketAddr;
 use std::time::Duration;
 use ubiverbs::cm::{self, Connection, Listener};
@@ -107,6 +108,30 @@ pub fn a_peer_on_another_host_that_is_killed_has_died_if_somebody_is_left_to_say
     client.say("wait", "");
     server.kill();
     assert_eq!(client.hear("ended"), "died");
+}
+
+pub fn an_idle_connection_ends_when_the_only_process_of_another_host_is_killed() {
+    let Network { left, right } = &Network::new(1500);
+    for host in [right.v4, right.v6] {
+        let mut server = right.start("host_of_guest", &[host.to_string()]);
+        let mut client = left.start("guest", &[server.hear("at")]);
+        (server.hear("connected"), client.hear("connected"));
+        client.say("wait", "");
+        server.kill();
+        assert_eq!(client.hear("ended"), "died", "{host}");
+    }
+}
+
+pub fn a_connection_to_a_process_that_is_stopped_stands() {
+    let Network { left, right } = &Network::new(1500);
+    let (mut server, mut client) = meet(right, left, "UDP");
+    client.say("wait", "");
+    server.signal(Signal::STOP);
+    // A killed one would be noticed within this time.
+    std::thread::sleep(Duration::from_secs(4));
+    server.signal(Signal::CONT);
+    server.say("disconnect", "");
+    assert_eq!(client.hear("ended"), "disconnected with words");
 }
 
 pub fn a_device_that_goes_ends_its_connections() {

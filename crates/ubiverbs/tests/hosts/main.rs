@@ -51,6 +51,8 @@ const TESTS: &[Test] = list![
     ending::a_peer_on_another_host_says_how_it_ends,
     ending::a_peer_on_another_host_that_is_killed_does_not_answer,
     ending::a_peer_on_another_host_that_is_killed_has_died_if_somebody_is_left_to_say_so,
+    ending::an_idle_connection_ends_when_the_only_process_of_another_host_is_killed,
+    ending::a_connection_to_a_process_that_is_stopped_stands,
     ending::a_device_that_goes_ends_its_connections,
     killing::a_process_that_stops_for_a_moment_loses_nothing,
     killing::a_process_that_stops_for_long_is_given_up_and_finds_out_when_it_goes_on,
