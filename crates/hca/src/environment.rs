@@ -40,6 +40,10 @@ pub const LOG_VARIABLE: &str = "UBIVERBS_LOG";
 /// through shared memory where they can.
 pub const LINK_VARIABLE: &str = "UBIVERBS_LINK";
 
+/// Whether processes of one user move the bytes of WRITEs and READs into and out of each other's memory by themselves,
+/// where the kernel lets them: `off` if all goes by packets.
+pub const DIRECT_VARIABLE: &str = "UBIVERBS_DIRECT";
+
 /// Whether congestion notifications slow senders down: `off` if not; otherwise they do.
 pub const DCQCN_VARIABLE: &str = "UBIVERBS_DCQCN";
 
@@ -129,10 +133,20 @@ pub(crate) fn gpu_patience() -> Option<Duration> {
 
 /// Whether [`DCQCN_VARIABLE`] is off.
 pub(crate) fn ignores_congestion() -> bool {
-    let Some(text) = variable(DCQCN_VARIABLE) else { return false };
+    is_switched_off(DCQCN_VARIABLE)
+}
+
+/// Whether [`DIRECT_VARIABLE`] is off.
+pub(crate) fn sends_packets_only() -> bool {
+    is_switched_off(DIRECT_VARIABLE)
+}
+
+/// Whether a switch is off that is on if nothing is said.
+fn is_switched_off(name: &str) -> bool {
+    let Some(text) = variable(name) else { return false };
     let off = is_off(&text);
     if off.is_none() {
-        say(format_args!("{DCQCN_VARIABLE}: no {}; there are on and off", text.display()));
+        say(format_args!("{name}: no {}; there are on and off", text.display()));
     }
     off.unwrap_or(false)
 }

@@ -84,6 +84,13 @@ impl Ground {
         self.records.cq_overflowed(now, qpn, cq);
     }
 
+    /// Lets peers reach the memory of this process as long as nothing wants to see their packets.
+    pub fn open_memory(&self) {
+        if let Some(published) = &self.links.published {
+            published.set_open(self.records.capture.is_none() && !self.records.trace.is_on());
+        }
+    }
+
     /// The reader of a ring wrote what it must not: its link ends.
     #[cold]
     pub fn condemn(&self, link: &Outbound) {

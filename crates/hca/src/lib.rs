@@ -22,6 +22,7 @@ mod tuning;
 pub use ::host::descriptor::Descriptor;
 pub use ::host::descriptor::observe as observe_descriptors;
 pub use ::host::thread::{Shield, spawn};
+pub use ::link::shared::direct::check_support as check_direct_support;
 pub use call_trace::OwnCalls;
 pub use drive::blocked_call::{BlockedCall, Look};
 pub use error::Error;

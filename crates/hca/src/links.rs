@@ -3,6 +3,7 @@
 
 pub(crate) mod packets;
 pub(crate) mod path;
+pub(crate) mod region_publisher;
 pub(crate) mod registry;
 pub(crate) mod udp;
 mod udp_link;

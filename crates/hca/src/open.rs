@@ -12,6 +12,7 @@ use crate::ground::{Ground, Options};
 use crate::gsi::Gsi;
 use crate::interfaces::Changes;
 use crate::links::packets::Packets;
+use crate::links::region_publisher::RegionPublisher;
 use crate::links::registry::{LinkEntry, Registry};
 use crate::links::udp::Udp;
 use crate::links::unread_watch::UnreadWatch;
@@ -38,6 +39,7 @@ use latch::Rank;
 use latch::plain::{Mutex, RwLock};
 use link::faults::Plan;
 use link::shared::Exchange;
+use link::shared::direct::Published;
 use link::udp::attachment::AttachError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
@@ -74,6 +76,7 @@ impl Nic {
         nic.answer_counters();
         nic.ground.records.trace.to(environment::sink());
         nic.check();
+        nic.ground.open_memory();
         process::tell_past(&nic);
         if let Some(capture) = &nic.ground.records.capture {
             let weak = Arc::downgrade(&nic);
@@ -119,9 +122,15 @@ impl Ground {
         if capture.is_some() {
             udp.tell_all();
         }
+        let published = published_memory(&exchange, plan.is_some());
+        let memory = memory::Memory::new();
+        if let Some(published) = &published {
+            memory.publish_to(Box::new(RegionPublisher(Arc::clone(published))));
+            exchange.publish(Arc::clone(published));
+        }
         let engine = Engine::new().map_err(system("cannot make the engine's descriptors"))?;
         Ok(Ground {
-            memory: memory::Memory::new(),
+            memory,
             options,
             records: Records {
                 clock: Clock::start(),
@@ -134,6 +143,7 @@ impl Ground {
                 registry: Registry::new(first, &exchange, &udp, plan.as_ref()),
                 udp,
                 exchange,
+                published,
                 packets: Packets::new(&slots, plan),
                 unread_watch: UnreadWatch::default(),
                 groups: Groups::default(),
@@ -185,8 +195,18 @@ impl Nic {
     fn check_as(self: &Arc<Nic>, asked: why::Asked) -> bool {
         let engine = Arc::clone(&self.ground.progress.engine);
         let witness = Box::new(LiveWitness::new(self));
-        self.ground.records.trace.check(why::Why::new(asked, witness, move || engine.ring()))
+        let is_first = self.ground.records.trace.check(why::Why::new(asked, witness, move || engine.ring()));
+        self.ground.open_memory();
+        is_first
     }
+}
+
+/// What peers will find of this process's memory; none where packets are wanted, or the system has no table for it.
+fn published_memory(exchange: &Exchange, has_faults: bool) -> Option<Arc<Published>> {
+    if has_faults || !exchange.is_willing() || environment::sends_packets_only() {
+        return None;
+    }
+    Published::new().ok().map(Arc::new)
 }
 
 /// The kernel's notices of changes to interfaces; none where the system forbids to ask. A NIC that was short of a

@@ -4,6 +4,7 @@
 mod belief;
 pub(crate) mod counters;
 mod datagrams;
+mod direct;
 pub(crate) mod frames;
 mod gpu;
 mod order;
@@ -95,6 +96,8 @@ struct Inner {
     shared: Shared,
     /// What keeps the next datagram back.
     held: HeldDatagram,
+    /// Its peer may reach memory without this process.
+    published: bool,
     /// Other hosts may send to it.
     uses_udp: bool,
     /// Whose packets it takes.
@@ -203,6 +206,7 @@ impl Qp {
                     alarm: Alarm::default(),
                     touched: 0,
                     shared: Shared::default(),
+                    published: false,
                     uses_udp: false,
                     belief: Belief::default(),
                     order: Order::default(),
@@ -347,6 +351,7 @@ impl Qp {
             }
             self.note_udp(&nic.progress, &mut inner);
         }
+        self.publish(nic, &mut inner);
         self.drive(nic, &mut inner, now);
         self.leave(nic, inner);
         Ok(())
@@ -364,6 +369,12 @@ impl Qp {
         let alone = nic.alone();
         let mut inner = self.inner.lock();
         inner.piggyback.habit.answers();
+        if let [request] = requests
+            && self.place_directly(nic, &mut inner, request)
+        {
+            self.leave(nic, inner);
+            return Ok(());
+        }
         let Inner { pair, windows, path, shared, .. } = &mut *inner;
         let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing: None, gpu: GpuTrains::None };
         let (sent, done, call) = match &path.link {
@@ -600,6 +611,7 @@ impl Qp {
         }
         // RESET is legal from every state.
         let _ = pair.modify(now, &Modify { state: Some(State::Reset), ..Modify::default() }, &mut port);
+        self.withdraw(nic, &mut inner);
         self.lose_unreceived(nic, &mut inner);
         self.note_udp(&nic.progress, &mut inner);
         self.wake_moderated(None);
@@ -636,6 +648,7 @@ impl Qp {
     /// Tells the program what has completed, and what else happened.
     #[inline]
     fn complete_all(&self, nic: &Ground, inner: &mut Inner, now: Time, poller: Option<&mut Poller<'_>>) {
+        self.withdraw_if_stopped(nic, inner);
         let Inner { pair, windows, alarm, counters, shared, path, .. } = inner;
         if shared.keeps_answer(path, pair) {
             return;

@@ -23,18 +23,28 @@ pub const REPORT_ANSWER: u8 = 9;
 /// "Memory of this number", with its descriptor; the number follows. On the connection of a ring, from its writer.
 pub const MEMORY_DESCRIPTOR: u8 = 10;
 
-/// The message that passes memory of a number.
-pub fn of_memory(number: u64) -> [u8; 16] {
+/// "May I reach your memory without you?" From the writer of a ring, and so is the proof.
+pub const DIRECT_INQUIRY: u8 = 11;
+/// "If the kernel lets you look here", with the number of a descriptor of the process. From the reader of a ring.
+pub const DIRECT_PLACE: u8 = 12;
+/// "It did", with the number that stands there.
+pub const DIRECT_PROOF: u8 = 13;
+/// "You may", with the descriptor of the memory and the number of the grant.
+pub const DIRECT_GRANT: u8 = 14;
+
+/// The message of that kind which says a number.
+pub fn numbered(kind: u8, number: u64) -> [u8; 16] {
     let mut bytes = [0; 16];
-    bytes[..8].copy_from_slice(&of(MEMORY_DESCRIPTOR));
+    bytes[..8].copy_from_slice(&of(kind));
     bytes[8..].copy_from_slice(&number.to_ne_bytes());
     bytes
 }
 
-/// The number of memory that a message passes, if it does.
-pub fn memory(bytes: &[u8; 16]) -> Option<u64> {
+/// The kind of a message which says a number, and the number.
+pub fn number(bytes: &[u8; 16]) -> Option<(u8, u64)> {
     let (first, number) = bytes.split_at(8);
-    (first == of(MEMORY_DESCRIPTOR)).then(|| number.try_into().ok().map(u64::from_ne_bytes))?
+    let kind @ MEMORY_DESCRIPTOR..=DIRECT_GRANT = *bytes.get(5)? else { return None };
+    (first == of(kind)).then(|| number.try_into().ok().map(|number| (kind, u64::from_ne_bytes(number))))?
 }
 
 /// The message of that kind.

@@ -63,6 +63,8 @@ pub enum Rank {
     Unread,
     /// The writing end of a ring.
     RingWriter,
+    /// The memory of a process at the other end of a link.
+    PeerMemory,
     /// Queue pairs that wait for a link.
     LinkWaiters,
     /// A window that queue pairs share.
@@ -140,6 +142,10 @@ pub enum Rank {
     GpuImports,
     /// Memory of a GPU that another process has passed.
     PassedMemory,
+    /// The peers that may reach this process's memory.
+    MemoryGrants,
+    /// What is published for them.
+    PublishedTable,
     /// Memory between GPUs and other memory.
     GpuBounces,
     /// The NIC's contexts on GPUs.

@@ -4,6 +4,7 @@
 //!
 //! | module | what |
 //! |---|---|
+//! | [`direct`] | WRITEs and READs that need neither ring nor bell |
 //! | `map` | memory whose size is sealed |
 //! | `ring` | the ring: records on cache lines, nothing believed |
 //! | `doorbell`, `word` | the word that says "ring for me", and the bells |
@@ -11,6 +12,7 @@
 //! | `exchange` | how links come about and end |
 //! | `general` | the same as every other link is used |
 
+pub mod direct;
 mod doorbell;
 mod exchange;
 mod general;

@@ -2,7 +2,7 @@
 //! checker can put its own in their stead.
 
 pub(crate) use std::sync::Mutex;
-pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 /// Takes a lock in its turn.
 pub(crate) fn in_order<G>(rank: latch::Rank, take: impl FnOnce() -> G) -> latch::plain::Guard<G> {

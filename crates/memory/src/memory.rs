@@ -11,6 +11,7 @@ use crate::current_access::CurrentAccess;
 use crate::gate::Bell;
 use crate::guard::{Counted, Guard, RangeAccess};
 use crate::keys::{Keys, SLOT_COUNT};
+use crate::published::{Publication, Publisher};
 use crate::slot::Slot;
 use crate::table::Table;
 use wire::Key;
@@ -32,6 +33,7 @@ pub struct Memory {
     /// What the threads of each stripe are in the middle of.
     current: [Apart<CurrentAccess>; STRIPE_COUNT],
     pub(crate) limits: Limits,
+    pub(crate) publication: Publication,
     books: Mutex<Books>,
 }
 
@@ -92,8 +94,14 @@ impl Memory {
             bell: Bell::new(),
             current: std::array::from_fn(|_| Apart(CurrentAccess::new())),
             limits,
+            publication: Publication::default(),
             books: Mutex::new(Rank::MemoryBooks, Books::default()),
         }
+    }
+
+    /// Tells `publisher` of the regions that are registered from now on. There can be one.
+    pub fn publish_to(&self, publisher: Box<dyn Publisher>) {
+        self.publication.begin(publisher);
     }
 
     /// The limits.

@@ -84,8 +84,11 @@ impl Memory {
         let result = change(&mut holding).and_then(|()| self.validate(&mut holding));
         if result.is_ok() {
             slot.close();
+            self.publication.closed(key);
             self.drain(slot);
-            slot.open(key, &holding.terms());
+            let terms = holding.terms();
+            slot.open(key, &terms);
+            self.publication.opened(key, &terms);
         }
         let mut books = self.books();
         if let Some(region) = books.region(number) {
@@ -111,6 +114,7 @@ impl Memory {
         claim(&mut books, number, key, slot)?;
         slot.close();
         drop(books);
+        self.publication.closed(key);
         self.drain(slot);
         slot.free();
         let mut books = self.books();
@@ -134,6 +138,7 @@ impl Memory {
         // A number the books gave out has its place in the table.
         let slot = self.table.make(number).ok_or(Error::TooManyRegions { limit })?;
         slot.open(key, &terms);
+        self.publication.opened(key, &terms);
         Ok(key)
     }
 

@@ -93,7 +93,7 @@ pub use completed_work::{Count, Counts};
 pub use completion::{AsyncEvent, Cause, Completion, CompletionKind, FrameNotes, Queue, Status, TagHeader};
 pub use packet_counters::Counters;
 pub use port::{MAX_TRAIN, Port, TaggedTaken, TakenReceive, Toward};
-pub use queue_pair::{AtOnce, FrameOut, QueuePair, QueuePairConfig};
+pub use queue_pair::{AtOnce, FrameOut, Placement, QueuePair, QueuePairConfig};
 pub use rate::RateLimit;
 pub use srq::{SharedReceiveQueue, SrqAttributes, SrqError, SrqEvent, SrqModify};
 pub use state::{Kind, ModifyError, State};

@@ -7,6 +7,7 @@ mod frames;
 mod inbound;
 mod outbound;
 mod pacing;
+mod placed;
 mod question;
 mod refusal;
 mod rendezvous;
@@ -14,6 +15,7 @@ mod transitions;
 
 pub use express::AtOnce;
 pub use frames::FrameOut;
+pub use placed::Placement;
 
 use self::pacing::{MarkedDatagram, RecentTargets};
 use self::question::QuestionOutcome;

@@ -330,6 +330,12 @@ impl SendQueue {
         self.take(request, length, Some(psn), None)
     }
 
+    /// Takes a work request that is done, after [`may_post`](SendQueue::may_post) has agreed. Returns its number in the
+    /// queue.
+    pub fn post_done(&mut self, request: &SendRequest<'_>, length: u32) -> Result<u64, PostError> {
+        self.take(request, length, None, Some(Outcome::Done))
+    }
+
     /// Whether a work request would be taken now.
     #[inline]
     pub fn may_post(&mut self, request: &SendRequest<'_>) -> bool {

@@ -9,6 +9,7 @@ const ROLES: &[(&str, fn(&str))] = &[
     ("answers", stage::answers::peer),
     ("connecting", stage::connecting::peer),
     ("datagrams", stage::datagrams::peer),
+    ("direct", stage::direct::peer),
     ("drops", stage::drops::peer),
     ("faults", stage::faults::peer),
     ("giving_up", stage::ids::giving_up),

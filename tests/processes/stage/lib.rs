@@ -5,6 +5,7 @@
 pub mod answers;
 pub mod connecting;
 pub mod datagrams;
+pub mod direct;
 pub mod drops;
 pub mod faults;
 pub mod ids;

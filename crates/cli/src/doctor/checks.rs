@@ -3,6 +3,7 @@
 use super::{Finding, libraries, network, system_calls};
 use rustix::process::{Resource, getrlimit};
 use std::fs;
+use std::io;
 use std::path::Path;
 
 /// The oldest kernel that has what we use: `pidfd_open`.
@@ -23,6 +24,7 @@ const CONTAINER_MEMORY: u64 = 64 << 20;
 pub fn all() -> Vec<Finding> {
     let mut findings = vec![kernel(fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim())];
     findings.extend(system_calls::check());
+    findings.push(direct(hca::check_direct_support()));
     match proc() {
         Some(finding) => findings.push(finding),
         None => findings.extend(network::check()),
@@ -45,6 +47,18 @@ fn kernel(release: &str) -> Finding {
             Finding::failure("kernel", what, "use a newer kernel")
         }
         _ => Finding::ok("kernel", format!("Linux {release}")),
+    }
+}
+
+/// Whether processes of one user may reach each other's memory.
+fn direct(supported: io::Result<()>) -> Finding {
+    match supported {
+        Ok(()) => Finding::ok("direct access", "short WRITEs and READs need no other process of the user on this host"),
+        Err(error) => {
+            let what =
+                format!("/proc/self/mem cannot be used ({error}): all WRITEs and READs wait for the other process");
+            Finding::warning("direct access", what, "allow /proc and memfd_create in the sandbox or the container")
+        }
     }
 }
 
@@ -141,6 +155,12 @@ mod tests {
         ] {
             assert_eq!(kernel(release).level, level, "{release}");
         }
+    }
+
+    #[test]
+    fn without_direct_access_programs_are_slower() {
+        assert_eq!(direct(Ok(())).level, Level::Ok);
+        assert_eq!(direct(Err(io::ErrorKind::PermissionDenied.into())).level, Level::Warning);
     }
 
     #[test]

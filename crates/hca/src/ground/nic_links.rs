@@ -6,6 +6,7 @@ use crate::links::udp::{Reach, Udp};
 use crate::links::unread_watch::UnreadWatch;
 use crate::objects::groups::Groups;
 use link::shared::Exchange;
+use link::shared::direct::Published;
 use link::udp::Family;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -16,6 +17,8 @@ use wire::ROCE_PORT;
 pub(crate) struct NicLinks {
     pub udp: Arc<Udp>,
     pub exchange: Arc<Exchange>,
+    /// What peers may reach of the memory of this process; none where they may not, or cannot.
+    pub published: Option<Arc<Published>>,
     /// All of them, in order of preference.
     pub registry: Registry,
     /// Interfaces of raw queue pairs.

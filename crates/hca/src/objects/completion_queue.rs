@@ -126,6 +126,8 @@ pub struct CompletionQueue {
     overflowed: AtomicBool,
     /// The thread that polled it last.
     poller: AtomicUsize,
+    /// It was polled since work was last done at once.
+    polled: AtomicBool,
     channel: Option<Arc<CompletionChannel>>,
     /// The engine, which must know that it is armed.
     engine: Option<Arc<Engine>>,
@@ -224,6 +226,7 @@ impl CompletionQueue {
             armed: AtomicBool::new(false),
             overflowed: AtomicBool::new(false),
             poller: AtomicUsize::new(0),
+            polled: AtomicBool::new(true),
             channel,
             engine: None,
             observer: OnceLock::new(),
@@ -340,6 +343,21 @@ impl CompletionQueue {
         if self.poller.load(Ordering::Relaxed) != thread {
             self.poller.store(thread, Ordering::Relaxed);
         }
+        if !self.was_polled() {
+            self.polled.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it was polled since work was last done at once.
+    #[inline]
+    pub(crate) fn was_polled(&self) -> bool {
+        self.polled.load(Ordering::Relaxed)
+    }
+
+    /// Work was done at once, for a program that polls.
+    #[inline]
+    pub(crate) fn was_served(&self) {
+        self.polled.store(false, Ordering::Relaxed);
     }
 
     /// The thread that polled it last; 0 for none.

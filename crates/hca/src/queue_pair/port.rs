@@ -34,7 +34,7 @@ pub(crate) enum GpuTrains {
 /// The key by which the memory knows what is shown to it: local work shows a region's L_Key, or its R_Key, as work of the
 /// library and of Rust programs does; a peer shows the R_Key.
 #[inline]
-fn known_key(subject: Subject, key: Key) -> Key {
+pub(super) fn known_key(subject: Subject, key: Key) -> Key {
     if subject.remote { key } else { key.of_region() }
 }
 

@@ -3,6 +3,7 @@
 //! stopped accepts connections and answers none. The connection stays, and its end is the end of the link; so is the
 //! end of the process, even if another process holds the connection open.
 
+use super::direct::Published;
 use super::doorbell::{Doorbell, PeerDoorbell};
 use super::link::{Heard, Inbound, Outbound, State};
 use super::ring::{LARGE_RING_BYTES, Reader, SMALL_RING_BYTES, Writer};
@@ -17,8 +18,8 @@ use latch::{Apart, Mutex, Rank, RwLock, STRIPE_COUNT};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, RawFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use wire::Qpn;
 
 /// Rings we write that may be large: with these and the small ones 64 processes that all talk to one another stay below
@@ -50,6 +51,8 @@ pub struct Exchange {
     set: EventSet,
     /// Whether links are wanted at all.
     willing: bool,
+    /// What peers may reach of our memory; then we ask for theirs, too.
+    published: OnceLock<Arc<Published>>,
     links: Mutex<Links>,
     /// The rings that are read, the same list several times: threads that poll look at one each.
     inbound: [Apart<RwLock<Vec<Arc<Inbound>>>>; STRIPE_COUNT],
@@ -103,12 +106,23 @@ impl Exchange {
             doorbell: Arc::new(doorbell),
             set,
             willing,
+            published: OnceLock::new(),
             links: Mutex::new(Rank::Links, Links::default()),
             inbound: std::array::from_fn(|_| Apart(RwLock::new(Rank::InboundRings, Vec::new()))),
             inbound_count: AtomicU32::new(0),
             stalled: Mutex::new(Rank::StalledLinks, Vec::new()),
             stalled_count: AtomicU32::new(0),
         })
+    }
+
+    /// From now on peers may ask for what is published, and are asked.
+    pub fn publish(&self, published: Arc<Published>) {
+        let _ = self.published.set(published);
+    }
+
+    /// Whether links are wanted at all.
+    pub fn is_willing(&self) -> bool {
+        self.willing
     }
 
     /// What others see of us.
@@ -210,7 +224,7 @@ impl Exchange {
             return passing::send(&socket, &greeting::of(greeting::RING_REFUSAL), &[]).map(|_| false);
         };
         let writer = names::peer(&socket)?.pid;
-        let inbound = Arc::new(Inbound::new(socket, writer, reader));
+        let inbound = Arc::new(Inbound::new(socket, writer, reader, self.published.get().cloned()));
         self.watch(&mut self.links.lock(), inbound.socket.raw(), Watched::Inbound(Arc::clone(&inbound)))?;
         // Before the answer: the first train may come right after it. Not under the lock of the links: a thread that
         // reads rings waits for a queue pair, and a queue pair that looks for its way waits for the links.
@@ -234,12 +248,13 @@ impl Exchange {
 
     /// Something came on the connection of a link that we write.
     fn hear(&self, key: u64, outbound: &Arc<Outbound>) -> Option<Change> {
-        let (mut bytes, mut descriptors) = ([0; 8], Vec::new());
+        let (mut bytes, mut descriptors) = ([0; 16], Vec::new());
         let answer = passing::receive(&outbound.socket, &mut bytes, &mut descriptors);
         let state = outbound.state();
         let kind = match answer {
             Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) => return None,
-            Ok(8) => greeting::kind(&bytes),
+            Ok(8) => greeting::kind(&bytes[..8]),
+            Ok(16) => greeting::number(&bytes).map(|(kind, _)| kind),
             _ => None,
         };
         match (state, kind) {
@@ -255,12 +270,25 @@ impl Exchange {
                     Some(doorbell) => {
                         let _ = outbound.doorbell.set(doorbell);
                         outbound.enter(State::Up);
+                        if self.published.get().is_some() {
+                            let inquiry = greeting::numbered(greeting::DIRECT_INQUIRY, 0);
+                            let _ = passing::send(&outbound.socket, &inquiry, &[]);
+                        }
                     }
                     None => self.end_link(outbound, State::Refused),
                 }
                 Some(Change::Decided)
             }
             (State::Up, Some(greeting::ROOM_NOTICE)) => None,
+            (State::Up, Some(kind @ (greeting::DIRECT_PLACE | greeting::DIRECT_GRANT))) => {
+                // Where it cannot be had, packets go on to do.
+                let number = greeting::number(&bytes).map_or(0, |(_, number)| number);
+                let _ = match descriptors.pop().filter(|_| kind == greeting::DIRECT_GRANT) {
+                    Some(memory) => outbound.take_memory(memory, number),
+                    None => outbound.ask_for_memory(number),
+                };
+                None
+            }
             (State::Connecting, _) => {
                 self.end_link(outbound, State::Refused);
                 Some(Change::Decided)

@@ -2,6 +2,7 @@
 //! handed out behind an `Arc`: queue pairs keep using them while the [`Exchange`](super::Exchange) sees to the
 //! connection.
 
+use super::direct::{Grant, PeerMemory, PeerTable, Published};
 use super::doorbell::PeerDoorbell;
 use super::ring::{Reader, Writer};
 use super::word::Sleeper;
@@ -45,6 +46,10 @@ pub struct Outbound {
     peer: i32,
     writer: Mutex<Writer>,
     pub(super) doorbell: OnceLock<PeerDoorbell>,
+    /// What the other process publishes, until it grants us its memory.
+    pub(super) peer_table: Mutex<Option<PeerTable>>,
+    /// Its memory, once it has.
+    pub(super) peer_memory: OnceLock<PeerMemory>,
     /// The queue pairs that go on when there is room, or when the link is up.
     waiting: Mutex<VecDeque<Qpn>>,
     /// The other process has ended, and all it had written was read.
@@ -68,6 +73,8 @@ impl Outbound {
             process,
             writer: Mutex::new(Rank::RingWriter, writer),
             doorbell: OnceLock::new(),
+            peer_table: Mutex::new(Rank::PeerMemory, None),
+            peer_memory: OnceLock::new(),
             waiting: Mutex::new(Rank::LinkWaiters, VecDeque::new()),
             given_up: AtomicBool::new(false),
             condemned: AtomicBool::new(false),
@@ -109,6 +116,27 @@ impl Outbound {
         unsafe { libc::poll(ends.as_mut_ptr(), 2, 0) > 0 }
     }
 
+    /// The other process's memory, where it lets us in.
+    #[inline]
+    pub fn peer_memory(&self) -> Option<&PeerMemory> {
+        self.peer_memory.get().filter(|memory| memory.is_open() && self.state() == State::Up)
+    }
+
+    /// Looks at what the other process publishes by this descriptor of its own, and shows that we could.
+    pub(super) fn ask_for_memory(&self, descriptor: u64) -> io::Result<()> {
+        let table = PeerTable::open(self.peer, descriptor)?;
+        let secret = table.secret();
+        *self.peer_table.lock() = Some(table);
+        passing::send(&self.socket, &greeting::numbered(greeting::DIRECT_PROOF, secret), &[])
+    }
+
+    /// The other process lets us in.
+    pub(super) fn take_memory(&self, memory: OwnedFd, grant: u64) -> io::Result<()> {
+        let Some(table) = self.peer_table.lock().take() else { return Err(io::ErrorKind::InvalidData.into()) };
+        let _ = self.peer_memory.set(PeerMemory::accept(table, memory, grant)?);
+        Ok(())
+    }
+
     /// The ring, if the link is up.
     #[inline]
     pub fn writer(&self) -> Option<Guard<'_, Writer>> {
@@ -127,7 +155,7 @@ impl Outbound {
 
     /// Passes memory to the process that reads the ring, by a descriptor and a number. Never waits.
     pub fn pass(&self, number: u64, descriptor: BorrowedFd<'_>) -> io::Result<()> {
-        passing::send(&self.socket, &greeting::of_memory(number), &[descriptor.as_raw_fd()])
+        passing::send(&self.socket, &greeting::numbered(greeting::MEMORY_DESCRIPTOR, number), &[descriptor.as_raw_fd()])
     }
 
     /// Something was written, `urgent` if it is more than an acknowledgement: rings, if the other process sleeps.
@@ -242,6 +270,9 @@ pub struct Inbound {
     flags: Flags,
     /// Memory that the writer has passed, by number, and that no train has spoken of yet.
     passed: Mutex<VecDeque<(u64, OwnedFd)>>,
+    /// What the writer may reach of our memory, and the grant if it does.
+    published: Option<Arc<Published>>,
+    grant: Mutex<Option<Arc<Grant>>>,
     hot: Apart<ReadingSide>,
 }
 
@@ -298,7 +329,7 @@ pub(super) enum Heard {
 }
 
 impl Inbound {
-    pub(super) fn new(socket: Descriptor, writer: i32, reader: Reader) -> Inbound {
+    pub(super) fn new(socket: Descriptor, writer: i32, reader: Reader, published: Option<Arc<Published>>) -> Inbound {
         let flags = Flags { first: reader.flags(), length: reader.lap() / 4 };
         Inbound {
             socket,
@@ -307,6 +338,8 @@ impl Inbound {
             reader_thread: AtomicUsize::new(0),
             flags,
             passed: Mutex::new(Rank::PassedMemory, VecDeque::new()),
+            published,
+            grant: Mutex::new(Rank::PassedMemory, None),
             hot: Apart(ReadingSide {
                 at: AtomicUsize::new(0),
                 untold: AtomicBool::new(false),
@@ -315,19 +348,24 @@ impl Inbound {
         }
     }
 
-    /// Takes a message that the writer sent beside the ring: it passes memory, and says nothing else.
+    /// Takes a message that the writer sent beside the ring: it passes memory, or asks for ours.
     pub(super) fn hear(&self) -> Heard {
         let (mut bytes, mut descriptors) = ([0; 16], Vec::new());
         match passing::receive(&self.socket, &mut bytes, &mut descriptors) {
             Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) => Heard::Nothing,
             Ok(length) if length > 0 => {
-                let number = greeting::memory(&bytes).filter(|_| length == bytes.len());
-                if let (Some(number), Some(descriptor)) = (number, descriptors.pop()) {
+                let said = greeting::number(&bytes).filter(|_| length == bytes.len());
+                if let (Some((greeting::MEMORY_DESCRIPTOR, number)), Some(descriptor)) = (said, descriptors.pop()) {
                     let mut passed = self.passed.lock();
                     if passed.len() == MOST_PASSED {
                         passed.pop_front();
                     }
                     passed.push_back((number, descriptor));
+                } else if let (Some((kind, number)), Some(published)) = (said, &self.published) {
+                    let granted = published.answer(&self.socket, kind, number);
+                    if granted.is_some() && !self.has_ended() {
+                        *self.grant.lock() = granted;
+                    }
                 }
                 Heard::Message
             }
@@ -397,6 +435,7 @@ impl Inbound {
 
     pub(super) fn end(&self) {
         self.ended.store(true, Ordering::Release);
+        drop(self.grant.lock().take());
     }
 }
 

@@ -19,6 +19,27 @@ use {
 #[cfg(not(miri))]
 const REQUIRED_SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
 
+/// The protection of a mapping that this process writes.
+#[cfg(not(miri))]
+const WRITABLE: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
+
+/// The length of a file whose length is sealed, if it is believed.
+#[cfg(not(miri))]
+fn sealed_length(fd: BorrowedFd<'_>, lengths: impl FnOnce(u64) -> bool) -> io::Result<u64> {
+    // SAFETY: numbers. Only files that can be sealed answer.
+    let seals = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) })?;
+    // SAFETY: the kernel fills in a live structure, for which zeros are a value.
+    let length = unsafe {
+        let mut status: libc::stat = std::mem::zeroed();
+        check(libc::fstat(fd.as_raw_fd(), &raw mut status))?;
+        status.st_size as u64
+    };
+    if seals & REQUIRED_SEALS != REQUIRED_SEALS || !lengths(length) {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    Ok(length)
+}
+
 /// A mapping of a sealed memfd. Its bytes may change at any time: they are reached through atomics and raw copies only.
 #[derive(Debug)]
 pub(crate) struct Mapping {
@@ -53,31 +74,41 @@ impl Mapping {
 
     /// Memory that another process made: `lengths` says which sizes are believed.
     pub fn accept(fd: BorrowedFd<'_>, lengths: impl FnOnce(u64) -> bool) -> io::Result<Mapping> {
-        // SAFETY: numbers. Only files that can be sealed answer.
-        let seals = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) })?;
-        // SAFETY: the kernel fills in a live structure, for which zeros are a value.
-        let length = unsafe {
-            let mut status: libc::stat = std::mem::zeroed();
-            check(libc::fstat(fd.as_raw_fd(), &raw mut status))?;
-            status.st_size as u64
-        };
-        if seals & REQUIRED_SEALS != REQUIRED_SEALS || !lengths(length) {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
+        let length = sealed_length(fd, lengths)?;
         Mapping::of(&fd, length as usize)
+    }
+
+    /// New memory that this process writes and others can only read; empty, and so not all of it present.
+    pub fn create_published(length: usize) -> io::Result<(Mapping, OwnedFd)> {
+        let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
+        file_size::check(length as u64)?;
+        // SAFETY: a string constant and a number; the descriptor that comes back is ours.
+        let fd = unsafe { OwnedFd::from_raw_fd(check(libc::memfd_create(c"ubiverbs".as_ptr(), flags))?) };
+        // SAFETY: numbers.
+        unsafe { check(libc::ftruncate(fd.as_raw_fd(), length as libc::off_t))? };
+        let mapping = Mapping::of(&fd, length)?;
+        let seals = REQUIRED_SEALS | libc::F_SEAL_FUTURE_WRITE | libc::F_SEAL_SEAL;
+        // SAFETY: numbers.
+        unsafe { check(libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals))? };
+        Ok((mapping, fd))
+    }
+
+    /// Memory that another process made for others to read.
+    pub fn accept_published(fd: BorrowedFd<'_>, length: usize) -> io::Result<Mapping> {
+        sealed_length(fd, |known| known == length as u64)?;
+        Mapping::map(fd.as_raw_fd(), libc::PROT_READ, libc::MAP_SHARED, length)
     }
 
     /// Memory of this process alone.
     pub fn private(length: usize) -> io::Result<Mapping> {
-        Mapping::map(-1, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, length)
+        Mapping::map(-1, WRITABLE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, length)
     }
 
     fn of(fd: &impl AsRawFd, length: usize) -> io::Result<Mapping> {
-        Mapping::map(fd.as_raw_fd(), libc::MAP_SHARED, length)
+        Mapping::map(fd.as_raw_fd(), WRITABLE, libc::MAP_SHARED, length)
     }
 
-    fn map(fd: RawFd, flags: libc::c_int, length: usize) -> io::Result<Mapping> {
-        let access = libc::PROT_READ | libc::PROT_WRITE;
+    fn map(fd: RawFd, access: libc::c_int, flags: libc::c_int, length: usize) -> io::Result<Mapping> {
         // SAFETY: a fresh mapping at an address of the kernel's choice.
         let base = unsafe { libc::mmap(std::ptr::null_mut(), length, access, flags, fd, 0) };
         if base == libc::MAP_FAILED {

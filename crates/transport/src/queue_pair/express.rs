@@ -183,7 +183,7 @@ impl QueuePair {
 
     /// Whether nothing but what was posted before stands in the way of the next request.
     #[inline]
-    fn sends_freely(&self) -> bool {
+    pub(super) fn sends_freely(&self) -> bool {
         self.connection.kind == Kind::ReliableConnected
             && self.state() == State::ReadyToSend
             && self.completer.not_ready_until().is_none()

@@ -1,7 +1,7 @@
 //! Queue pairs without a network. Most of what they do is told in the scenarios of `tests`; apart from these is
 //! `allocations`, which has an allocator that counts.
 //!
-//! - `express`: the short way of a message
+//! - `express`: the short way of a message, and what needs no packets
 //! - `frames`: raw packet queue pairs
 //! - `longest_message`: half of all sequence numbers in one message
 //! - `patience`: timeouts that are shorter than a wait for a processor

@@ -5,6 +5,7 @@
 //! - `answers`: messages that are answered, until one is not
 //! - `connecting`: a connection to another process, and its end
 //! - `datagrams`: more datagrams than a link holds
+//! - `direct`: memory that is reached without its process
 //! - `faults`: faults that were asked for
 //! - `interfaces`: interfaces that come and go
 //! - `progress`: no kind of program is kept waiting
@@ -14,6 +15,7 @@
 mod answers;
 mod connecting;
 mod datagrams;
+mod direct;
 mod faults;
 mod interfaces;
 mod neighbours;

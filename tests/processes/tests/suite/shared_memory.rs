@@ -121,9 +121,9 @@ fn a_peer_that_is_stopped_before_it_answers_keeps_nobody_waiting_in_a_call() {
     assert_eq!(wait(&end, Duration::from_millis(700)), None);
     signal(&other, libc::SIGCONT);
     assert_eq!(wait(&end, Duration::from_secs(60)).unwrap().status, Status::Success);
-    // Killed while it is stopped, it is dead.
+    // Killed while it is stopped, it is dead. A WRITE might not need it.
     stop(&other);
-    assert!(end.post(Operation::Write { remote, immediate: None }, 4096));
+    assert!(end.post(Operation::FetchAdd { remote, add: 1 }, 8));
     assert_eq!(wait(&end, Duration::from_millis(300)), None);
     other.child.kill().unwrap();
     assert_eq!(wait(&end, Duration::from_secs(60)).unwrap().status, Status::RetryExceeded);

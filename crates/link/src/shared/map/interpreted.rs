@@ -43,6 +43,16 @@ impl Mapping {
         Ok((mapping, fd))
     }
 
+    /// As [`create`](Mapping::create).
+    pub fn create_published(length: usize) -> io::Result<(Mapping, OwnedFd)> {
+        Mapping::create(length)
+    }
+
+    /// As [`accept`](Mapping::accept).
+    pub fn accept_published(fd: BorrowedFd<'_>, length: usize) -> io::Result<Mapping> {
+        Mapping::accept(fd, |known| known == length as u64)
+    }
+
     /// Memory of this process alone.
     pub fn private(length: usize) -> io::Result<Mapping> {
         Mapping::create(length).map(|(mapping, _)| mapping)

@@ -1,0 +1,112 @@
+//! WRITEs and READs without a packet, between processes of one user: the posting thread moves the bytes itself, where
+//! the peer's process lets it (`link::shared::direct`). Here is when a request goes that way, and what queue pairs of
+//! this process tell their peers. What they are told of regions is in `links::region_publisher`.
+
+use crate::ground::Ground;
+use crate::links::path::Link;
+use crate::queue_pair::port::known_key;
+use crate::queue_pair::{Inner, Qp};
+use crate::tuning::DIRECT_MAX_BYTES;
+use link::shared::direct::{DirectAccess, PublishedQueuePair};
+use memory::Guard;
+use transport::{Data, Kind, Operation, Placement, SendRequest, State};
+use wire::access::{Access, Range};
+
+impl Qp {
+    /// Carries out a request without the peer's process, if it may: what was posted before is done, and the peer says
+    /// yes. False leaves everything as it was.
+    ///
+    /// A program that posts one request after the other and does not look for completions in between is served faster by
+    /// the ring, where many travel together: so the completion queue must have been polled since the last time.
+    #[inline]
+    pub(super) fn place_directly(&self, nic: &Ground, inner: &mut Inner, request: &SendRequest<'_>) -> bool {
+        if !matches!(request.operation, Operation::Write { immediate: None, .. } | Operation::Read { .. }) {
+            return false;
+        }
+        let Link::Shared(link) = &inner.path.link else { return false };
+        let Some(peer) = link.peer_memory() else { return false };
+        let Some(cq) = self.send_cq.as_ref().filter(|cq| cq.was_polled()) else { return false };
+        if nic.records.capture.is_some() || nic.records.trace.is_on() {
+            return false;
+        }
+        let Some(placement) = inner.pair.may_place(request, DIRECT_MAX_BYTES) else { return false };
+        let Placement { subject, to, remote, access, length } = placement;
+        let range = Range { key: remote.key, address: remote.address, length: length.into() };
+        let wanted = DirectAccess { from: self.qpn, address: inner.path.source, to, range, access };
+        let writes = access == Access::REMOTE_WRITE;
+        let length = length as usize;
+        let done = match request.data {
+            // SAFETY: the bytes are there for the whole of this call.
+            Data::Inline(bytes) if writes => unsafe { peer.write(&wanted, bytes.as_ptr(), bytes.len()) },
+            Data::Gather(&[sge]) => {
+                let local = Range { key: known_key(subject, sge.key), address: sge.address, length: sge.length.into() };
+                let right = if writes { Access::empty() } else { Access::LOCAL_WRITE };
+                let Ok(bytes) = nic.memory.lend(subject, local, right) else { return false };
+                // SAFETY: the guard lends as many bytes for a system call, with the right to write where it reads.
+                unsafe {
+                    match writes {
+                        true => peer.write(&wanted, Guard::as_ptr(&bytes), length),
+                        false => peer.read(&wanted, Guard::as_ptr(&bytes), length),
+                    }
+                }
+            }
+            _ => false,
+        };
+        if !done {
+            return false;
+        }
+        cq.was_served();
+        let now = nic.now();
+        let (pair, mut port) = self.split(nic, inner);
+        pair.placed(now, request, &placement, &mut port);
+        self.complete_all(nic, inner, now, None);
+        true
+    }
+
+    /// Whether the peer's process lets this one reach its memory at present. Which requests go that way is another
+    /// question.
+    pub fn places_directly(&self) -> bool {
+        matches!(&self.inner.lock().path.link, Link::Shared(link) if link.peer_memory().is_some())
+    }
+
+    /// Tells the peer whether this queue pair takes requests without this process, after it was changed. Completions are
+    /// counted by packets, so one that counts takes none.
+    pub(super) fn publish(&self, nic: &Ground, inner: &mut Inner) {
+        self.withdraw(nic, inner);
+        let (Some(published), Link::Shared(_)) = (&nic.links.published, &inner.path.link) else { return };
+        let attributes = inner.pair.attributes();
+        let takes = self.kind == Kind::ReliableConnected && attributes.state == State::ReadyToSend;
+        let mut access = attributes.access.intersection(Access::REMOTE_READ | Access::REMOTE_WRITE);
+        if attributes.max_dest_rd_atomic == 0 {
+            access.remove(Access::REMOTE_READ);
+        }
+        if !takes || access.is_empty() || inner.counters.is_some() {
+            return;
+        }
+        let facts = PublishedQueuePair {
+            peer: attributes.dest_qpn,
+            address: attributes.av.dgid,
+            domain: inner.pair.domain(),
+            access,
+        };
+        published.publish_queue_pair(self.qpn, &facts);
+        inner.published = true;
+    }
+
+    /// Tells the peer that it does not; afterwards nothing is under way.
+    pub(super) fn withdraw(&self, nic: &Ground, inner: &mut Inner) {
+        if std::mem::take(&mut inner.published)
+            && let Some(published) = &nic.links.published
+        {
+            published.withdraw_queue_pair(self.qpn);
+        }
+    }
+
+    /// Withdraws it if it has stopped by itself, before its program can know.
+    #[inline]
+    pub(super) fn withdraw_if_stopped(&self, nic: &Ground, inner: &mut Inner) {
+        if inner.published && inner.pair.state() != State::ReadyToSend {
+            self.withdraw(nic, inner);
+        }
+    }
+}

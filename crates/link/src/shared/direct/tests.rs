@@ -1,0 +1,181 @@
+use super::*;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use wire::access::{Access, ProtectionDomain, Range};
+use wire::{Gid, Key, Qpn};
+
+const KEY: Key = Key::new(0x1234_5600);
+const OURS: Qpn = Qpn::new(0x21);
+const THEIRS: Qpn = Qpn::new(0x42);
+const DOMAIN: ProtectionDomain = ProtectionDomain(3);
+
+fn both() -> Access {
+    Access::REMOTE_WRITE | Access::REMOTE_READ
+}
+
+/// This process, which lets itself in.
+struct Pair {
+    published: Arc<Published>,
+    grant: Option<Arc<Grant>>,
+    peer: PeerMemory,
+}
+
+impl Pair {
+    fn new() -> Pair {
+        let published = Arc::new(Published::new().unwrap());
+        let table = PeerTable::open(std::process::id() as i32, published.descriptor() as u64).unwrap();
+        let proof = table.secret();
+        assert!(published.admit(proof ^ 1).is_none());
+        let grant = published.admit(proof).unwrap();
+        // SAFETY: a copy of a live descriptor, which is ours.
+        let memory = unsafe { OwnedFd::from_raw_fd(libc::dup(grant.descriptor())) };
+        let peer = PeerMemory::accept(table, memory, grant.number()).unwrap();
+        published.publish_queue_pair(
+            THEIRS,
+            &PublishedQueuePair { peer: OURS, address: Gid::default(), domain: DOMAIN, access: both() },
+        );
+        published.set_open(true);
+        Pair { published, grant: Some(grant), peer }
+    }
+
+    fn lend(&self, words: &[u64]) {
+        let region = PublishedRegion {
+            domain: DOMAIN,
+            access: both(),
+            start: 0x1000,
+            length: size_of_val(words) as u64,
+            base: words.as_ptr().addr() as u64,
+        };
+        self.published.publish_region(KEY, &region);
+    }
+
+    fn write(&self, access: &DirectAccess, bytes: &[u8]) -> bool {
+        // SAFETY: live bytes.
+        unsafe { self.peer.write(access, bytes.as_ptr(), bytes.len()) }
+    }
+}
+
+fn access(address: u64, length: u64) -> DirectAccess {
+    let range = Range { key: KEY, address, length };
+    DirectAccess { from: OURS, address: Gid::default(), to: THEIRS, range, access: Access::REMOTE_WRITE }
+}
+
+#[test]
+fn bytes_go_where_the_table_says_and_nowhere_else() {
+    let pair = Pair::new();
+    let words = vec![0u64; 4];
+    pair.lend(&words);
+    assert!(pair.write(&access(0x1003, 13), b"thirteen byte"));
+    let reads = DirectAccess { access: Access::REMOTE_READ, ..access(0x1003, 13) };
+    let mut read = [0; 13];
+    // SAFETY: live bytes.
+    assert!(unsafe { pair.peer.read(&reads, read.as_mut_ptr(), 13) });
+    assert_eq!(&read, b"thirteen byte");
+    let whole = access(0x1000, 8);
+    for wrong in [
+        access(0xfff, 8),
+        access(0x1019, 8),
+        access(u64::MAX, 8),
+        DirectAccess { range: Range { key: Key::new(KEY.value() ^ 0x100), ..whole.range }, ..whole },
+        DirectAccess { from: Qpn::new(0x22), ..whole },
+        DirectAccess { to: Qpn::new(0x43), ..whole },
+        DirectAccess { address: Gid::from_ip([10, 0, 0, 1].into()), ..whole },
+        DirectAccess { access: Access::REMOTE_ATOMIC, ..whole },
+    ] {
+        assert!(!pair.write(&wrong, &[1; 8]), "{wrong:?}");
+    }
+    assert!(pair.write(&whole, &[1; 8]));
+    pair.published.set_open(false);
+    assert!(!pair.peer.is_open() && !pair.write(&whole, &[2; 8]));
+    pair.published.set_open(true);
+    pair.published.withdraw_queue_pair(THEIRS);
+    assert!(!pair.write(&whole, &[2; 8]));
+}
+
+#[test]
+fn who_was_let_in_is_kept_out_when_the_connection_ends() {
+    let mut pair = Pair::new();
+    let words = vec![0u64; 4];
+    pair.lend(&words);
+    assert!(pair.write(&access(0x1000, 8), &[1; 8]));
+    pair.grant = None;
+    assert!(!pair.write(&access(0x1000, 8), &[2; 8]));
+}
+
+#[test]
+fn memory_that_is_not_there_is_left_to_packets() {
+    let pair = Pair::new();
+    // SAFETY: a slice without an access: no code looks at the address.
+    let nowhere = unsafe { std::slice::from_raw_parts(std::ptr::without_provenance(0x1000), 4) };
+    pair.lend(nowhere);
+    for _ in 0..peer::FAILURES_MAX {
+        assert!(pair.peer.is_open() && !pair.write(&access(0x1000, 8), &[1; 8]));
+    }
+    assert!(!pair.peer.is_open(), "it is not tried again");
+}
+
+#[test]
+fn what_finds_no_place_is_not_published() {
+    let published = Published::new().unwrap();
+    let region = PublishedRegion { domain: DOMAIN, access: both(), start: 0, length: 8, base: 0 };
+    for key in 0..20_000 {
+        published.publish_region(Key::new(key), &region);
+    }
+    for key in 0..20_000 {
+        published.withdraw_region(Key::new(key));
+    }
+}
+
+/// Another thread writes all the time, while memory is lent, taken back and used for something else, so often as
+/// `UBIVERBS_TEST_DIRECT` says.
+#[test]
+fn nothing_is_written_after_it_was_taken_back() {
+    let pair = Pair::new();
+    let words: Vec<AtomicU64> = (0..64).map(|_| AtomicU64::new(0)).collect();
+    let plain: &[u64] =
+        // SAFETY: only the address and the length are used.
+        unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len()) };
+    let rounds = std::env::var("UBIVERBS_TEST_DIRECT").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(600);
+    let ends = AtomicBool::new(false);
+    let mut written = 0;
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut done = 0u64;
+            while !ends.load(Ordering::Relaxed) {
+                done += u64::from(pair.write(&access(0x1000 + done % 32 * 8, 24), &[0xff; 24]));
+            }
+            done
+        });
+        for round in 0..rounds {
+            pair.lend(plain);
+            while round % 10 == 0 && words.iter().all(|word| word.load(Ordering::Relaxed) != u64::MAX) {
+                std::hint::spin_loop();
+            }
+            match round % 3 {
+                0 => pair.published.withdraw_region(KEY),
+                1 => {
+                    pair.published.withdraw_queue_pair(THEIRS);
+                    pair.published.withdraw_region(KEY);
+                    let facts =
+                        PublishedQueuePair { peer: OURS, address: Gid::default(), domain: DOMAIN, access: both() };
+                    pair.published.publish_queue_pair(THEIRS, &facts);
+                }
+                _ => {
+                    pair.published.set_open(false);
+                    words.iter().for_each(|word| word.store(round, Ordering::Relaxed));
+                    assert!(words.iter().all(|word| word.load(Ordering::Relaxed) == round), "round {round}: closed");
+                    pair.published.withdraw_region(KEY);
+                    pair.published.set_open(true);
+                }
+            }
+            words.iter().for_each(|word| word.store(round, Ordering::Relaxed));
+            for _ in 0..round % 50 {
+                assert!(words.iter().all(|word| word.load(Ordering::Relaxed) == round), "round {round}");
+            }
+        }
+        ends.store(true, Ordering::Relaxed);
+        written = writer.join().unwrap();
+    });
+    assert!(written > 0);
+}
