@@ -115,7 +115,8 @@ pub fn an_idle_connection_ends_when_the_only_process_of_another_host_is_killed()
     for host in [right.v4, right.v6] {
         let mut server = right.start("host_of_guest", &[host.to_string()]);
         let mut client = left.start("guest", &[server.hear("at")]);
-        (server.hear("connected"), client.hear("connected"));
+        server.hear("connected");
+        client.hear("connected");
         client.say("wait", "");
         server.kill();
         assert_eq!(client.hear("ended"), "died", "{host}");
