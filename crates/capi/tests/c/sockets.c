@@ -552,8 +552,9 @@ static int descriptors(void)
 }
 
 #define CONNECTIONS 60
-/* What two processes need together, however many connections they have: rings, and threads that move streams. */
-#define TOGETHER 45
+/* What two processes need together, however many connections they have: rings, each with the descriptors of direct
+ * access, and threads that move streams. */
+#define TOGETHER 60
 
 /* A connection takes two descriptors at most, and gives them back. */
 static void few_descriptors(void)

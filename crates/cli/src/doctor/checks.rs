@@ -24,10 +24,12 @@ const CONTAINER_MEMORY: u64 = 64 << 20;
 pub fn all() -> Vec<Finding> {
     let mut findings = vec![kernel(fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim())];
     findings.extend(system_calls::check());
-    findings.push(direct(hca::check_direct_support()));
     match proc() {
         Some(finding) => findings.push(finding),
-        None => findings.extend(network::check()),
+        None => {
+            findings.push(direct(hca::check_direct_support()));
+            findings.extend(network::check());
+        }
     }
     let limit = |resource| getrlimit(resource).current;
     findings.push(descriptors(limit(Resource::Nofile)));
