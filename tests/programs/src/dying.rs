@@ -56,8 +56,7 @@ fn killed_after(stage: &Stage, between_hosts: bool, time: Duration) -> Result<()
     // Does nothing but live.
     let _survivor = started(right, "survivor", format!("rping -s -a {} -p 7472", right.address))?;
     host::wait("the server to listen", || server.text().contains("rdma_listen"))?;
-    // Long messages: the server says each step, and what it says of short ones comes faster than it can be searched.
-    let client = started(right, "client", format!("rping -c -C 1000000 -S 65535 -a {address} -p 7471"))?;
+    let client = started(right, "client", format!("rping -c -C 1000000 -a {address} -p 7471"))?;
     host::wait("the two to connect", || server.text().contains("ESTABLISHED"))?;
     std::thread::sleep(time);
     // `nsenter` and `ubiverbs run` have become the program.
