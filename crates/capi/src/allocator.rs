@@ -1,6 +1,6 @@
 //! The library's memory is the C library's, as the program's is. MemorySanitizer takes what is new for uninitialised
-//! until instrumented code has stored there; what this library stores it does not see, so all of it counts as filled in.
-//! And the settings that runtimes of sanitizers ask a preloaded library for.
+//! until instrumented code has stored there; what this library stores it does not see, so all of it counts as filled
+//! in. And the settings that runtimes of sanitizers ask a preloaded library for.
 
 use latch::sanitizer::initialised;
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -117,8 +117,8 @@ fn panics_in() -> Option<&'static str> {
     NAME.get_or_make(|| hca::environment::variable(PANIC_IN).and_then(|name| name.into_string().ok())).as_deref()
 }
 
-/// Whether the environment asks neither for a log of failures nor for a panic, and no sanitizer has to be told of calls:
-/// then calls, of which there may be millions in a second, look at nothing more.
+/// Whether the environment asks neither for a log of failures nor for a panic, and no sanitizer has to be told of
+/// calls: then calls, of which there may be millions in a second, look at nothing more.
 #[inline]
 fn has_no_diagnostics() -> bool {
     const UNKNOWN: u8 = 0;

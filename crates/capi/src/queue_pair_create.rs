@@ -356,8 +356,8 @@ pub(crate) extern "C" fn open_qp(
     })
 }
 
-/// Destroys a queue pair, once its events are acknowledged. Its completions that wait vanish, as on mlx5: libfabric posts
-/// the buffer of one that succeeded again, on the queue pair that is no more.
+/// Destroys a queue pair, once its events are acknowledged. Its completions that wait vanish, as on mlx5: libfabric
+/// posts the buffer of one that succeeded again, on the queue pair that is no more.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_destroy_qp(qp: Owned<'_, ibv_qp>) -> c_int {
     status("ibv_destroy_qp", || {

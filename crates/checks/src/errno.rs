@@ -1,5 +1,5 @@
-//! The errors of the system, as far as calls of verbs return them: the numbers of Linux, their names, and what they mean in
-//! general.
+//! The errors of the system, as far as calls of verbs return them: the numbers of Linux, their names, and what they
+//! mean in general.
 
 /// Names, numbers, and what they mean in general. Of two names of one number the first is the usual one.
 pub const ERRNO_MEANINGS: &[(&str, i32, &str)] = &[

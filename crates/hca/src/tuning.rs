@@ -63,8 +63,8 @@ pub(crate) const AFFINITY_MIN_STAY: Duration = millis(10);
 
 // ---- Memory of peers that is reached without them ----
 
-/// The longest WRITE or READ that the posting thread carries out itself: the kernel moves 7 GB/s so, and the ring 13 with
-/// both processes at work. 16 KiB on 2 processors: WRITE 14.1 -> 5.4 us, READ 12.0 -> 3.3 us.
+/// The longest WRITE or READ that the posting thread carries out itself: the kernel moves 7 GB/s so, and the ring 13
+/// with both processes at work. 16 KiB on 2 processors: WRITE 14.1 -> 5.4 us, READ 12.0 -> 3.3 us.
 pub(crate) const DIRECT_MAX_BYTES: u32 = 16 * 1024;
 
 // ---- Polling threads ----
@@ -198,7 +198,8 @@ pub(crate) const EXIT_WAIT_MAX: Duration = Duration::from_secs(2);
 /// How long it waits for the engine to send what waits, the above included: the thread that ends the process may hold a
 /// lock that the engine needs.
 pub(crate) const EXIT_FLUSH_MAX: Duration = Duration::from_secs(1);
-/// How long it waits then for the engine to say what a checker has found: on a busy machine the engine has its turn late.
+/// How long it waits then for the engine to say what a checker has found: on a busy machine the engine has its turn
+/// late.
 pub(crate) const EXIT_SUMMARY_MAX: Duration = Duration::from_secs(5);
 /// How often the thread that ends the process looks whether that is done.
 pub(crate) const EXIT_LOOK_INTERVAL: Duration = micros(50);

@@ -1,8 +1,8 @@
 //! What the runtime of a sanitizer must be told, if the program was built with ThreadSanitizer, MemorySanitizer or
 //! AddressSanitizer, which finds leaks as well. A runtime sees what the compiler has instrumented, and the functions of
 //! the C library that it stands in for, whichever library calls them: of this library it sees a `memmove`, and none of
-//! the locks, stores and atomics around it. So it would report races and uninitialised bytes that are none; and leaks in
-//! a forked child, which does not have the threads that knew of the memory. It is told:
+//! the locks, stores and atomics around it. So it would report races and uninitialised bytes that are none; and leaks
+//! in a forked child, which does not have the threads that knew of the memory. It is told:
 //!
 //! | what | when | who is told |
 //! |---|---|---|

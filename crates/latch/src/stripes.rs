@@ -1,6 +1,6 @@
-//! Stripes: what threads count or look at, each for itself, there is once per stripe, and each thread has a stripe of its
-//! own as long as there are no more threads than stripes. A cache line that two threads write costs both as much as a
-//! message.
+//! Stripes: what threads count or look at, each for itself, there is once per stripe, and each thread has a stripe of
+//! its own as long as there are no more threads than stripes. A cache line that two threads write costs both as much as
+//! a message.
 
 use crate::{threads, token};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,6 +1,7 @@
-//! The access that a thread is in the middle of, for as long as a copy takes. Most accesses are counted here, on a cache
-//! line of the thread's own, and not at the gate of their slot: threads that use one region would pass the gate's line
-//! to and fro, twice for each message. Run under a model checker together with the gate, by `tests/suite/protocol.rs`.
+//! The access that a thread is in the middle of, for as long as a copy takes. Most accesses are counted here, on a
+//! cache line of the thread's own, and not at the gate of their slot: threads that use one region would pass the gate's
+//! line to and fro, twice for each message. Run under a model checker together with the gate, by
+//! `tests/suite/protocol.rs`.
 
 use crate::sync::{AtomicU32, Ordering, fence, fence_after_exchange, pause};
 
@@ -13,8 +14,8 @@ impl CurrentAccess {
         CurrentAccess(AtomicU32::new(0))
     }
 
-    /// Says that this key is used from now on, unless another one is. The gate must be looked at afterwards: a thread that
-    /// closes it either sees the key here, or is seen there.
+    /// Says that this key is used from now on, unless another one is. The gate must be looked at afterwards: a thread
+    /// that closes it either sees the key here, or is seen there.
     #[inline]
     pub(crate) fn begin(&self, key: u32) -> bool {
         let free = self.0.load(Ordering::Relaxed) == 0

@@ -23,8 +23,8 @@ use ubiverbs::{
 /// Longer than anything takes that works.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Tests run at the same time, and a port that one has let go of may be another's next: a test that says that nobody
-/// listens holds this meanwhile.
+/// Tests run at the same time, and a port that one has let go of may be another's next: a test in which no process may
+/// listen at a port holds this meanwhile.
 static PORTS: Mutex<()> = Mutex::new(());
 
 fn ports() -> MutexGuard<'static, ()> {

@@ -1,5 +1,5 @@
-//! Programs on several NICs of one host (`ubiverbs run --nics`): what they see, what goes from one NIC to another, by the
-//! connection manager too, and libraries that spread their traffic over two.
+//! Programs on several NICs of one host (`ubiverbs run --nics`): what they see, what goes from one NIC to another, by
+//! the connection manager too, and libraries that spread their traffic over two.
 
 use crate::stage::{Link, Scene, Stage};
 use crate::{Test, expect};

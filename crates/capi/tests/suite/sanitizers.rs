@@ -1,5 +1,5 @@
-//! A program built with sanitizers: it starts where our libraries are preloaded, as `ubiverbs run` does, a correct one is
-//! told nothing, and a wrong one what is wrong.
+//! A program built with sanitizers: it starts where our libraries are preloaded, as `ubiverbs run` does, a correct one
+//! is told nothing, and a wrong one what is wrong.
 
 use crate::library::{self, Link, alone, directory, on_link};
 use std::path::{Path, PathBuf};

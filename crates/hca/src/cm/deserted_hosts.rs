@@ -20,7 +20,7 @@ use transport::Time;
 use wire::Gid;
 use wire::cm::CommId;
 
-/// A number that nobody can foresee.
+/// A random number, which no stranger can guess.
 type Nonce = [u8; 16];
 
 /// The hosts that are asked.

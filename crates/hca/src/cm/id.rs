@@ -216,8 +216,8 @@ impl Id {
         self.find_address(source, destination, Some(timeout))
     }
 
-    /// Waits until the neighbour is known by which a peer is reached, a second at most: for a program that waits for its
-    /// connection.
+    /// Waits until the neighbour is known by which a peer is reached, a second at most: for a program that waits for
+    /// its connection.
     pub fn await_neighbour(&self, destination: SocketAddr) -> Result<(), CmError> {
         let (from, destination) = self.way_to(destination)?;
         self.nic.await_neighbour(from, destination.ip(), route::scope_of(destination))

@@ -93,8 +93,8 @@ impl Lease {
         self.needed.store((needed / 2).max(LEASE_POLLS_MIN), Ordering::Relaxed);
     }
 
-    /// The engine takes over: the program does not poll any more. `again` if something had waited for it, and not for the
-    /// first time lately.
+    /// The engine takes over: the program does not poll any more. `again` if something had waited for it, and not for
+    /// the first time lately.
     pub fn lose(&self, again: bool) {
         if again {
             let needed = self.needed.load(Ordering::Relaxed);

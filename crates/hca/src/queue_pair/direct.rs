@@ -16,8 +16,8 @@ impl Qp {
     /// Carries out a request without the peer's process, if it may: what was posted before is done, and the peer says
     /// yes. False leaves everything as it was.
     ///
-    /// A program that posts one request after the other and does not look for completions in between is served faster by
-    /// the ring, where many travel together: so the completion queue must have been polled since the last time.
+    /// A program that posts one request after the other and does not look for completions in between is served faster
+    /// by the ring, where many travel together: so the completion queue must have been polled since the last time.
     #[inline]
     pub(super) fn place_directly(&self, nic: &Ground, inner: &mut Inner, request: &SendRequest<'_>) -> bool {
         if !matches!(request.operation, Operation::Write { immediate: None, .. } | Operation::Read { .. }) {
@@ -69,8 +69,8 @@ impl Qp {
         matches!(&self.inner.lock().path.link, Link::Shared(link) if link.peer_memory().is_some())
     }
 
-    /// Tells the peer whether this queue pair takes requests without this process, after it was changed. Completions are
-    /// counted by packets, so one that counts takes none.
+    /// Tells the peer whether this queue pair takes requests without this process, after it was changed. Completions
+    /// are counted by packets, so one that counts takes none.
     pub(super) fn publish(&self, nic: &Ground, inner: &mut Inner) {
         self.withdraw(nic, inner);
         let (Some(published), Link::Shared(_)) = (&nic.links.published, &inner.path.link) else { return };

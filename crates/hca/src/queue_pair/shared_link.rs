@@ -349,8 +349,8 @@ impl Shared {
         }
     }
 
-    /// Whether an answer to the peer waits until the link is up. What it answers does not complete before: a program that
-    /// leaves by `_exit` once it has its message has acknowledged it.
+    /// Whether an answer to the peer waits until the link is up. What it answers does not complete before: a program
+    /// that leaves by `_exit` once it has its message has acknowledged it.
     #[inline]
     pub fn keeps_answer(&self, path: &Path, pair: &QueuePair) -> bool {
         self.waits

@@ -15,9 +15,9 @@
 //! # Who is let in
 //!
 //! A descriptor of a process's memory opens all of it. So the kernel decides: the requester has to read a number by
-//! `/proc/PID/fd`, which the kernel allows to processes that may read the target's memory (the same user, user namespace
-//! and no fewer capabilities; not a process that made itself undumpable). Only who may attach to it as a debugger (Yama)
-//! is not asked.
+//! `/proc/PID/fd`, which the kernel allows to processes that may read the target's memory (the same user, user
+//! namespace and no fewer capabilities; not a process that made itself undumpable). Only who may attach to it as a
+//! debugger (Yama) is not asked.
 
 mod peer;
 mod protocol;
@@ -60,19 +60,19 @@ enum Shelf {
 
 impl Shelf {
     /// As logarithms, in the order of the kinds.
-    const SIZES: [u32; 3] = [12, 10, 10];
+    const SIZE_LOGARITHMS: [u32; 3] = [12, 10, 10];
     const TABLE_BYTES: usize = HEADER_BYTES + ((1 << 12) + (1 << 10) + (1 << 10)) * ENTRY_BYTES;
 
     /// The entries where one of that name may be.
     #[inline]
     fn places(self, map: &Mapping, name: u64) -> &[Entry] {
-        let before: usize = Shelf::SIZES[..self as usize].iter().map(|log| 1usize << log).sum();
+        let before: usize = Shelf::SIZE_LOGARITHMS[..self as usize].iter().map(|log| 1usize << log).sum();
         // The upper bits of the product depend on all bits of the name.
-        let hash = name.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - Shelf::SIZES[self as usize]);
+        let hash = name.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - Shelf::SIZE_LOGARITHMS[self as usize]);
         let first = before + hash as usize / PLACE_ENTRIES * PLACE_ENTRIES;
         let start = map.at(HEADER_BYTES + first * ENTRY_BYTES, PLACE_ENTRIES * ENTRY_BYTES);
-        // SAFETY: within the mapping, which lives as long as `map`, and aligned, because it begins at a page and entries
-        // fill cache lines. Entries are atomics for which all bits are values.
+        // SAFETY: within the mapping, which lives as long as `map`, and aligned, because it begins at a page and
+        // entries fill cache lines. Entries are atomics for which all bits are values.
         unsafe { std::slice::from_raw_parts(start.cast::<Entry>(), PLACE_ENTRIES) }
     }
 }

@@ -21,7 +21,7 @@ const REQUIRED_SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
 
 /// The protection of a mapping that this process writes.
 #[cfg(not(miri))]
-const WRITABLE: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
+const READ_WRITE_PROTECTION: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
 
 /// The length of a file whose length is sealed, if it is believed.
 #[cfg(not(miri))]
@@ -101,11 +101,11 @@ impl Mapping {
 
     /// Memory of this process alone.
     pub fn private(length: usize) -> io::Result<Mapping> {
-        Mapping::map(-1, WRITABLE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, length)
+        Mapping::map(-1, READ_WRITE_PROTECTION, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, length)
     }
 
     fn of(fd: &impl AsRawFd, length: usize) -> io::Result<Mapping> {
-        Mapping::map(fd.as_raw_fd(), WRITABLE, libc::MAP_SHARED, length)
+        Mapping::map(fd.as_raw_fd(), READ_WRITE_PROTECTION, libc::MAP_SHARED, length)
     }
 
     fn map(fd: RawFd, access: libc::c_int, flags: libc::c_int, length: usize) -> io::Result<Mapping> {

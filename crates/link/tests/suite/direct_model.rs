@@ -8,9 +8,9 @@ mod protocol;
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
-use protocol::{Entry, NOWHERE, find_entry, publish_entry, reach, withdraw_entry};
+use protocol::{Entry, NO_MEMORY_ADDRESS, find_entry, publish_entry, reach, withdraw_entry};
 
-const KEY: u64 = 7;
+const ENTRY_NAME: u64 = 7;
 
 /// Two places of memory, each with whether it is the peer's to touch; the table; and the open file of both processes,
 /// which the kernel locks.
@@ -25,7 +25,7 @@ impl Processes {
     fn new() -> Arc<Processes> {
         let processes = Processes {
             table: [Entry::default()],
-            position: Mutex::new(NOWHERE),
+            position: Mutex::new(NO_MEMORY_ADDRESS),
             is_lent: [AtomicBool::new(false), AtomicBool::new(false)],
             accesses: AtomicU64::new(0),
         };
@@ -35,12 +35,12 @@ impl Processes {
 
     fn lend(&self, place: u64) {
         self.is_lent[place as usize].store(true, Ordering::Relaxed);
-        assert!(publish_entry(&self.table, KEY, &[place]));
+        assert!(publish_entry(&self.table, ENTRY_NAME, &[place]));
     }
 
     fn take_back(&self, place: u64) {
-        assert!(withdraw_entry(&self.table, KEY));
-        self.set_position(NOWHERE);
+        assert!(withdraw_entry(&self.table, ENTRY_NAME));
+        self.set_position(NO_MEMORY_ADDRESS);
         self.is_lent[place as usize].store(false, Ordering::Relaxed);
     }
 
@@ -51,7 +51,7 @@ impl Processes {
     /// A system call: the position cannot be changed meanwhile.
     fn access(&self) {
         let position = self.position.lock().unwrap();
-        if *position != NOWHERE {
+        if *position != NO_MEMORY_ADDRESS {
             assert!(self.is_lent[*position as usize].load(Ordering::Relaxed), "touched after it was taken back");
             self.accesses.fetch_add(1, Ordering::Relaxed);
         }
@@ -59,7 +59,7 @@ impl Processes {
 
     fn request(&self) {
         reach(
-            || find_entry(&self.table, KEY).map(|[place, ..]| place),
+            || find_entry(&self.table, ENTRY_NAME).map(|[place, ..]| place),
             |address| self.set_position(address),
             || self.access(),
         );

@@ -25,9 +25,10 @@ pub struct Placement {
 }
 
 impl QueuePair {
-    /// Whether the driver may carry out a request: a WRITE without immediate data or a READ, no longer than that, nothing
-    /// wrong with it, and all that was posted before is done. Whether the peer allows it is for the driver to know. If it has done so,
-    /// [`placed`](QueuePair::placed) must follow before anything else; if not, nothing has happened.
+    /// Whether the driver may carry out a request: a WRITE without immediate data or a READ, no longer than that,
+    /// nothing wrong with it, and all that was posted before is done. Whether the peer allows it is for the driver to
+    /// know. If it has done so, [`placed`](QueuePair::placed) must follow before anything else; if not, nothing has
+    /// happened.
     pub fn may_place(&mut self, request: &SendRequest<'_>, longest: u32) -> Option<Placement> {
         let (remote, access) = match request.operation {
             Operation::Write { remote, immediate: None } => (remote, Access::REMOTE_WRITE),

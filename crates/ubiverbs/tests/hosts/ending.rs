@@ -58,7 +58,7 @@ pub fn guest(arguments: &[String]) -> Outcome {
     let connection = route.connect().queue_pair(qp).wait()?;
     say("connected", connection.link());
     if hear("")? == "ask" {
-        // Nobody receives it: it is asked for again and again, and answered as long as a process is there.
+        // The server posts no receive: this side asks again and again, and the server answers as long as it lives.
         let asking = connection.send_inline(b"are you there?")?;
         say("asking", "");
         if let Err(Error::Completion(error)) = asking.wait().map_err(|failed| failed.error) {

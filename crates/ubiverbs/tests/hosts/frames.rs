@@ -24,7 +24,7 @@ pub struct Frame {
 }
 
 /// What makes the kernel look for a neighbour: a datagram of nothing, to the port of the discard service.
-const SEARCH: [u8; 4] = [0, 9, 0, 8];
+const DISCARD_PORT_SEARCH: [u8; 4] = [0, 9, 0, 8];
 
 /// The UDP frames of a capture, but for searches for neighbours, in the classic format, little-endian, of Ethernet.
 pub fn read(file: &[u8]) -> Result<Vec<Frame>, String> {
@@ -50,7 +50,7 @@ pub fn read(file: &[u8]) -> Result<Vec<Frame>, String> {
 /// A frame, if it carries UDP.
 fn frame(bytes: &[u8]) -> Result<Option<Frame>, String> {
     let (ethernet, packet) = bytes.split_at_checked(14).ok_or("no Ethernet header")?;
-    let carries_search = |udp: usize| packet.get(udp + 2..udp + 6) == Some(&SEARCH);
+    let carries_search = |udp: usize| packet.get(udp + 2..udp + 6) == Some(&DISCARD_PORT_SEARCH);
     match [ethernet[12], ethernet[13]] {
         [0x08, 0x00] if packet.get(9) == Some(&17) && carries_search(20) => Ok(None),
         [0x86, 0xdd] if packet.get(6) == Some(&17) && carries_search(40) => Ok(None),

@@ -59,8 +59,8 @@ impl Switches {
         Switch { root, upper, lower, buses, numa_node }
     }
 
-    /// The place of a device, by its position. Each has a bus of its own: NCCL takes devices of one bus for functions of
-    /// one device.
+    /// The place of a device, by its position. Each has a bus of its own: NCCL takes devices of one bus for functions
+    /// of one device.
     pub fn place(&self, position: usize) -> PathBuf {
         let (switch, behind) = if self.count > 1 { (position % self.count, 0) } else { (0, position % 128) };
         self.switch(switch).lower.join(format!("{}:00.0", bus(switch * BUSES_OF_SWITCH + 2 + behind)))

@@ -140,7 +140,8 @@ impl PeerMemory {
         })
     }
 
-    /// Reads `length` bytes of the peer's memory to `target`. False if not all were read: packets say why, or read them.
+    /// Reads `length` bytes of the peer's memory to `target`. False if not all were read: packets say why, or read
+    /// them.
     ///
     /// # Safety
     /// The kernel may write as many bytes there.

@@ -8,7 +8,7 @@
 //! | the requester | the target |
 //! |---|---|
 //! | 1 finds an address in the table | 1 takes the entry out of the table |
-//! | 2 sets the position to it | 2 sets the position to [`NOWHERE`], which waits for an access under way |
+//! | 2 sets the position to it | 2 sets the position to [`NO_MEMORY_ADDRESS`], which waits for an access under way |
 //! | 3 finds the same address once more | 3 takes its memory back |
 //! | 4 accesses | |
 //!
@@ -18,7 +18,7 @@
 use crate::sync::{AtomicU64, Ordering};
 
 /// No process has memory there: the access fails.
-pub(crate) const NOWHERE: u64 = 0x7fff_ffff_ffff_f000;
+pub(crate) const NO_MEMORY_ADDRESS: u64 = 0x7fff_ffff_ffff_f000;
 
 /// What an entry says besides its name.
 pub(crate) const ENTRY_WORDS: usize = 7;

@@ -1,6 +1,6 @@
 //! The target's side: what peers may do with the memory of this process, and which peers were let in.
 
-use super::protocol::NOWHERE;
+use super::protocol::NO_MEMORY_ADDRESS;
 use super::{
     ADDRESS_OFFSET, MAGIC_OFFSET, Mapping, OPEN_OFFSET, SECRET_OFFSET, Shelf, TABLE_MAGIC, name_of, publish_entry,
     set_position, withdraw_entry, word,
@@ -143,7 +143,7 @@ impl Published {
     fn end_accesses(&self) {
         self.grants.lock().retain(|grant| match grant.upgrade() {
             Some(grant) => {
-                set_position(grant.memory.raw(), NOWHERE);
+                set_position(grant.memory.raw(), NO_MEMORY_ADDRESS);
                 true
             }
             None => false,
@@ -221,7 +221,7 @@ impl Drop for Grant {
     fn drop(&mut self) {
         if self.published.is_ours() {
             let _ = self.published.take_out(Shelf::Grants, self.number);
-            set_position(self.memory.raw(), NOWHERE);
+            set_position(self.memory.raw(), NO_MEMORY_ADDRESS);
         }
     }
 }

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use wire::access::{Access, ProtectionDomain, Range};
 use wire::{Gid, Key, Qpn};
 
-const KEY: Key = Key::new(0x1234_5600);
-const OURS: Qpn = Qpn::new(0x21);
-const THEIRS: Qpn = Qpn::new(0x42);
+const REGION_KEY: Key = Key::new(0x1234_5600);
+const REQUESTER_QPN: Qpn = Qpn::new(0x21);
+const TARGET_QPN: Qpn = Qpn::new(0x42);
 const DOMAIN: ProtectionDomain = ProtectionDomain(3);
 
 fn both() -> Access {
@@ -32,8 +32,8 @@ impl Pair {
         let memory = unsafe { OwnedFd::from_raw_fd(libc::dup(grant.descriptor())) };
         let peer = PeerMemory::accept(table, memory, grant.number()).unwrap();
         published.publish_queue_pair(
-            THEIRS,
-            &PublishedQueuePair { peer: OURS, address: Gid::default(), domain: DOMAIN, access: both() },
+            TARGET_QPN,
+            &PublishedQueuePair { peer: REQUESTER_QPN, address: Gid::default(), domain: DOMAIN, access: both() },
         );
         published.set_open(true);
         Pair { published, grant: Some(grant), peer }
@@ -47,7 +47,7 @@ impl Pair {
             length: size_of_val(words) as u64,
             base: words.as_ptr().addr() as u64,
         };
-        self.published.publish_region(KEY, &region);
+        self.published.publish_region(REGION_KEY, &region);
     }
 
     fn write(&self, access: &DirectAccess, bytes: &[u8]) -> bool {
@@ -57,8 +57,8 @@ impl Pair {
 }
 
 fn access(address: u64, length: u64) -> DirectAccess {
-    let range = Range { key: KEY, address, length };
-    DirectAccess { from: OURS, address: Gid::default(), to: THEIRS, range, access: Access::REMOTE_WRITE }
+    let range = Range { key: REGION_KEY, address, length };
+    DirectAccess { from: REQUESTER_QPN, address: Gid::default(), to: TARGET_QPN, range, access: Access::REMOTE_WRITE }
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn bytes_go_where_the_table_says_and_nowhere_else() {
         access(0xfff, 8),
         access(0x1019, 8),
         access(u64::MAX, 8),
-        DirectAccess { range: Range { key: Key::new(KEY.value() ^ 0x100), ..whole.range }, ..whole },
+        DirectAccess { range: Range { key: Key::new(REGION_KEY.value() ^ 0x100), ..whole.range }, ..whole },
         DirectAccess { from: Qpn::new(0x22), ..whole },
         DirectAccess { to: Qpn::new(0x43), ..whole },
         DirectAccess { address: Gid::from_ip([10, 0, 0, 1].into()), ..whole },
@@ -89,7 +89,7 @@ fn bytes_go_where_the_table_says_and_nowhere_else() {
     pair.published.set_open(false);
     assert!(!pair.peer.is_open() && !pair.write(&whole, &[2; 8]));
     pair.published.set_open(true);
-    pair.published.withdraw_queue_pair(THEIRS);
+    pair.published.withdraw_queue_pair(TARGET_QPN);
     assert!(!pair.write(&whole, &[2; 8]));
 }
 
@@ -153,19 +153,23 @@ fn nothing_is_written_after_it_was_taken_back() {
                 std::hint::spin_loop();
             }
             match round % 3 {
-                0 => pair.published.withdraw_region(KEY),
+                0 => pair.published.withdraw_region(REGION_KEY),
                 1 => {
-                    pair.published.withdraw_queue_pair(THEIRS);
-                    pair.published.withdraw_region(KEY);
-                    let facts =
-                        PublishedQueuePair { peer: OURS, address: Gid::default(), domain: DOMAIN, access: both() };
-                    pair.published.publish_queue_pair(THEIRS, &facts);
+                    pair.published.withdraw_queue_pair(TARGET_QPN);
+                    pair.published.withdraw_region(REGION_KEY);
+                    let facts = PublishedQueuePair {
+                        peer: REQUESTER_QPN,
+                        address: Gid::default(),
+                        domain: DOMAIN,
+                        access: both(),
+                    };
+                    pair.published.publish_queue_pair(TARGET_QPN, &facts);
                 }
                 _ => {
                     pair.published.set_open(false);
                     words.iter().for_each(|word| word.store(round, Ordering::Relaxed));
                     assert!(words.iter().all(|word| word.load(Ordering::Relaxed) == round), "round {round}: closed");
-                    pair.published.withdraw_region(KEY);
+                    pair.published.withdraw_region(REGION_KEY);
                     pair.published.set_open(true);
                 }
             }
