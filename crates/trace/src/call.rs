@@ -501,6 +501,8 @@ calls! {
     }
     /// The thread sleeps no longer at a completion channel: there is an event, or its wait was ended.
     StopWaiting = "stop_waiting" {}
+    /// The program waits for the end of the connection of this queue pair; Rust's `Connection::closed`.
+    AwaitClose = "await_close" {}
     /// The program took an event of a completion channel.
     GetCqEvent = "get_cq_event" {
         channel: u32,

@@ -433,7 +433,7 @@ unsafe impl QueuePair for OurPair {
     }
 
     fn observe_stop(&self, observer: Box<dyn Fn() + Send + Sync>) {
-        self.qp.observe_stop(observer);
+        self.qp.observe_stop(&self.nic, observer);
     }
 
     fn disconnect(&self) {

@@ -1,6 +1,7 @@
 //! What happens without a call, and what does not happen: UV-09xx.
 
 mod answers;
+mod closing;
 pub(super) mod connections;
 mod drops;
 mod stalls;
@@ -66,6 +67,8 @@ pub(crate) struct Events {
     places: connections::Places,
     /// Connections that wait for an answer.
     answers: answers::Answers,
+    /// Connections whose end is waited for.
+    closing: closing::Closing,
 }
 
 impl Events {
@@ -127,6 +130,7 @@ impl Examine for Events {
         self.note(event);
         if let Kind::Called { thread, call } = &event.kind {
             self.waits.called(event.at, *thread, call);
+            self.closing.called(event.at, event.qpn, call);
         }
         match &event.kind {
             // The queue pair may be about to go, and the event with it: it is reported when the program takes it.
@@ -213,6 +217,7 @@ impl Examine for Events {
         }
         self.answers.explain(&self.places, now, |finding| out.tell(finding));
         self.waits.explain(model, &self.watched, now, |finding| out.tell(finding));
+        self.closing.explain(model, now).into_iter().for_each(|finding| out.tell(finding));
     }
 }
 

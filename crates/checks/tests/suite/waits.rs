@@ -170,3 +170,19 @@ fn a_disconnect_that_waits_for_a_peer_in_a_ring_is_told() {
     moves(&mut script, 5, "timewait");
     script.pass_ms(60_000).keeps(949);
 }
+
+#[test]
+fn closed_is_waited_for_in_a_ring() {
+    let ring = || {
+        let mut script = connected();
+        script.qp(19).connect(19, 20).call_on(QP, Call::AwaitClose {});
+        script
+    };
+    ring().pass_ms(9_000).keeps(951);
+    ring().pass_ms(11_000).shows(951, &["in closed()", "11 s", "is connected"]);
+    // What the program waits for is all it has, or it waits for messages, too.
+    let mut script = connected();
+    script.call_on(QP, Call::AwaitClose {}).pass_ms(60_000).keeps(951);
+    let mut script = ring();
+    script.receive(19, 1, &[]).pass_ms(60_000).keeps(951);
+}

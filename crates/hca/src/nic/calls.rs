@@ -17,6 +17,12 @@ impl Nic {
 }
 
 impl Qp {
+    /// Calls `observer` once when it goes to ERR, in whichever thread drives, with no lock held. There can be one.
+    pub fn observe_stop(&self, nic: &Nic, observer: impl Fn() + Send + Sync + 'static) {
+        nic.called(Some(self.qpn()), || Call::AwaitClose {});
+        self.set_stop_observer(observer);
+    }
+
     /// Changes state and attributes, or neither. The link to its peer is chosen on the way to RTR, and where the network
     /// has to be asked for the peer, this waits for its answer, a second at most.
     pub fn modify(&self, nic: &Nic, modify: &Modify) -> Result<(), ModifyError> {

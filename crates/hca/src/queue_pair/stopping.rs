@@ -13,7 +13,7 @@ impl Qp {
     }
 
     /// Calls `observer` once when it goes to ERR, in whichever thread drives, with no lock held. There can be one.
-    pub fn observe_stop(&self, observer: impl Fn() + Send + Sync + 'static) {
+    pub(crate) fn set_stop_observer(&self, observer: impl Fn() + Send + Sync + 'static) {
         if self.stop_observer.set(Observer(Box::new(observer))).is_ok() {
             // Under the lock: who stops it later sees that there is an observer.
             let _inner = self.inner.lock();

@@ -19,6 +19,7 @@ const RULES_OF_REASONS: &[(&str, Number)] = &[
     ("is_global is 0", NO_ROUTE),
     ("sgid_index", NO_ROUTE),
     ("no way to", NO_ROUTE),
+    ("no host of the network answers", CM_ADDRESS),
     ("is not possible for an id that is", CM_STATE),
     ("the id has", CM_STATE),
     ("the id listens", CM_STATE),
@@ -194,6 +195,10 @@ const ADVICE_ON_REASONS: &[(&str, &str)] = &[
          manager that is id->verbs, which is none that ibv_open_device gave",
     ),
     ("path_mtu is", "set path_mtu to a code as IBV_MTU_1024, at most active_mtu of ibv_query_port"),
+    (
+        "no host of the network answers",
+        "check the address, and that its host is up (ping): it did not answer when it was asked for its MAC address",
+    ),
     ("sg_list is null", "let sg_list point to num_sge pieces, or set num_sge to 0 for a message without data"),
     (
         "leads to no memory",
