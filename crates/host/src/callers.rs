@@ -165,7 +165,7 @@ impl Callers {
     ) -> io::Result<()> {
         self.running.fetch_add(1, Ordering::AcqRel);
         let own = Arc::clone(registry);
-        let started = thread::spawn(name, move || {
+        let started = thread::spawn_and_wait(name, move || {
             run(&own);
             own.callers().running.fetch_sub(1, Ordering::AcqRel);
         });

@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
+use std::sync::mpsc;
 use std::thread::Builder;
 
 /// Starts a thread of that name, which ends by itself. It takes no signals from its first instruction on: it inherits
@@ -19,6 +20,19 @@ pub fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> 
         run();
     };
     Builder::new().name(name.into()).spawn(run).map(drop)
+}
+
+/// [`spawn`], which returns when the thread runs. Before, the C library makes room for what it allocates, with `mmap`
+/// and `munmap`: libfabric and UCX write over the code of these functions soon after a device was opened, and a thread
+/// that is inside of one dies.
+pub fn spawn_and_wait(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    let (runs, begun) = mpsc::sync_channel::<()>(0);
+    spawn(name, move || {
+        drop(runs);
+        run();
+    })?;
+    let _ = begun.recv();
+    Ok(())
 }
 
 thread_local! {

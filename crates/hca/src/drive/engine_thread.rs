@@ -35,7 +35,7 @@ const WAKES_WHEN_ALONE: [WakeReason; 4] =
 pub(crate) fn start(nic: &Arc<Nic>) -> io::Result<()> {
     nic.ground.progress.engine.shows(nic.ground.links.exchange.doorbell());
     let (engine, weak) = (Arc::clone(&nic.ground.progress.engine), Arc::downgrade(nic));
-    ::host::thread::spawn("ubiverbs", move || run(&engine, &weak))
+    ::host::thread::spawn_and_wait("ubiverbs", move || run(&engine, &weak))
 }
 
 /// What the thread keeps from round to round.
