@@ -123,6 +123,7 @@ mod posting;
 mod queue_pair;
 mod registration;
 mod remote;
+#[path = "../../seam/src/lib.rs"]
 mod seam;
 #[cfg(feature = "serde")]
 mod serialize;
@@ -130,6 +131,7 @@ mod serialize;
 pub mod running {}
 mod shared_receive_queue;
 #[cfg(feature = "simulation")]
+#[path = "../../simulation/src/lib.rs"]
 pub mod simulation;
 mod software;
 pub mod stream;
