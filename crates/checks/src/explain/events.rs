@@ -1,9 +1,9 @@
 //! What happens without a call, and what does not happen: UV-09xx.
 
-mod answers;
 pub(super) mod connections;
 mod drops;
 mod stalls;
+mod unanswered;
 mod waits;
 
 use alloc::format;
@@ -65,7 +65,7 @@ pub(crate) struct Events {
     /// Where ids connect to, and listen.
     places: connections::Places,
     /// Connections that wait for an answer.
-    answers: answers::Answers,
+    unanswered: unanswered::UnansweredMessages,
 }
 
 impl Events {
@@ -186,7 +186,7 @@ impl Examine for Events {
                 }
             }
             Kind::CmTransition { local_comm_id, to, .. } => {
-                self.answers.moved(event.at, event.qpn, *local_comm_id, to);
+                self.unanswered.moved(event.at, event.qpn, *local_comm_id, to);
             }
             Kind::Called {
                 call:
@@ -211,7 +211,7 @@ impl Examine for Events {
                 out.tell(finding);
             }
         }
-        self.answers.explain(&self.places, now, |finding| out.tell(finding));
+        self.unanswered.explain(&self.places, now, |finding| out.tell(finding));
         self.waits.explain(model, &self.watched, now, |finding| out.tell(finding));
     }
 }
