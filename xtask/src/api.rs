@@ -13,6 +13,11 @@ use serde_json::Value;
 
 use crate::process::{self, cargo};
 
+/// The crate whose interface it is, and those of which it exports items as its own: they are told where it has them. The
+/// names of the libraries, and of the packages.
+const PARTS: [(&str, &str); 3] =
+    [("ubiverbs", "ubiverbs"), ("seam", "ubiverbs-seam"), ("simulation", "ubiverbs-simulation")];
+
 /// Where the list is.
 const SNAPSHOT: &str = "crates/ubiverbs/public-api.txt";
 
@@ -29,8 +34,8 @@ pub fn check(root: &Path) -> Result<String, String> {
 }
 
 pub fn run(root: &Path, options: &Options) -> Result<String, String> {
-    let document = document(root)?;
-    let api = Api::of(&document, inner_crates(root)?);
+    let documents = documents(root)?;
+    let api = Api::of(&documents, inner_crates(root)?);
     let leaks = api.leaks();
     if !leaks.is_empty() {
         return Err(format!("types of inner crates that are used and not exported:\n{}", leaks.join("\n")));
@@ -58,12 +63,17 @@ pub fn run(root: &Path, options: &Options) -> Result<String, String> {
     ))
 }
 
-/// What rustdoc knows of the crate.
-fn document(root: &Path) -> Result<Value, String> {
-    process::run(rustdoc(root)?.args(["--quiet", "--package", "ubiverbs", "--lib"]))?;
-    let path = process::target_directory(root)?.join("doc/ubiverbs.json");
-    let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-    serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))
+/// What rustdoc knows of the crates, by their names.
+fn documents(root: &Path) -> Result<BTreeMap<String, Value>, String> {
+    let packages = PARTS.iter().flat_map(|(_, package)| ["--package", package]);
+    process::run(rustdoc(root)?.args(["--quiet", "--lib"]).args(packages))?;
+    let folder = process::target_directory(root)?.join("doc");
+    let read = |name: &str| {
+        let path = folder.join(format!("{name}.json"));
+        let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        serde_json::from_str(&text).map_err(|e| format!("{}: {e}", path.display()))
+    };
+    PARTS.iter().map(|(name, _)| Ok(((*name).to_owned(), read(name)?))).collect()
 }
 
 /// Documents the whole workspace; a warning fails. Programs first: one of them has the name of a library.
@@ -99,15 +109,18 @@ fn inner_crates(root: &Path) -> Result<BTreeSet<String>, String> {
 }
 
 struct Api<'a> {
+    documents: &'a BTreeMap<String, Value>,
+    /// The crate that is told at the moment, and its document.
+    part: &'a str,
     document: &'a Value,
     /// Names of our other crates, as the code has them.
     inner: BTreeSet<String>,
     lines: BTreeSet<String>,
     /// Items and the paths they were told under, so that none is told twice.
     seen: BTreeSet<(String, String)>,
-    /// Items of other crates that are exported.
+    /// Items of other crates that are exported: the crate's name and theirs.
     exported: BTreeSet<String>,
-    /// Items of our inner crates that are used, and where first.
+    /// Items of our inner crates that are used, likewise, and where first.
     used: RefCell<BTreeMap<String, String>>,
 }
 
@@ -125,10 +138,11 @@ fn list(value: &Value) -> &[Value] {
 }
 
 impl<'a> Api<'a> {
-    fn of(document: &'a Value, inner: BTreeSet<String>) -> Api<'a> {
+    fn of(documents: &'a BTreeMap<String, Value>, inner: BTreeSet<String>) -> Api<'a> {
         let (lines, seen, exported, used) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new(), RefCell::default());
-        let mut api = Api { document, inner, lines, seen, exported, used };
-        api.module(&document["root"].to_string(), "ubiverbs");
+        let (part, document) = (PARTS[0].0, &documents[PARTS[0].0]);
+        let mut api = Api { documents, part, document, inner, lines, seen, exported, used };
+        api.module(&document["root"].to_string(), part);
         api
     }
 
@@ -152,6 +166,7 @@ impl<'a> Api<'a> {
         if kind != "use" && !self.seen.insert((id.to_owned(), at.clone())) {
             return;
         }
+        self.exported.insert(self.name_with_crate(id));
         match kind {
             "use" => self.export(what, path),
             "module" => {
@@ -202,8 +217,18 @@ impl<'a> Api<'a> {
         if self.item(&id).is_some() {
             return self.tell(&id, path, Some(name));
         }
-        self.exported.insert(id);
-        self.lines.insert(format!("use {path}::{name} = {}", what["source"].as_str().unwrap_or_default()));
+        let source = what["source"].as_str().unwrap_or_default();
+        let (first, rest) = source.split_once("::").unwrap_or((source, ""));
+        let part = self.documents.get_key_value(first);
+        if let Some((part, document, item)) = part.and_then(|(part, other)| Some((part, other, find(other, rest)?))) {
+            let before = (self.part, self.document);
+            (self.part, self.document) = (part, document);
+            self.tell(&item, path, Some(name));
+            (self.part, self.document) = before;
+            return;
+        }
+        self.exported.insert(self.name_with_crate(&id));
+        self.lines.insert(format!("use {path}::{name} = {source}"));
     }
 
     fn field(&mut self, id: &str, at: &str) {
@@ -328,7 +353,7 @@ impl<'a> Api<'a> {
     fn path(&self, path: &'a Value, at: &str) -> String {
         let id = path["id"].to_string();
         if self.is_of_an_inner_crate(&id) {
-            self.used.borrow_mut().entry(id).or_insert_with(|| at.to_owned());
+            self.used.borrow_mut().entry(self.name_with_crate(&id)).or_insert_with(|| at.to_owned());
         }
         let name = path["path"].as_str().or(path["name"].as_str()).unwrap_or_default();
         let name = name.rsplit("::").next().unwrap_or_default().to_owned();
@@ -389,21 +414,45 @@ impl<'a> Api<'a> {
         }
     }
 
+    /// The crate that has an item.
+    fn crate_of(&self, id: &str) -> Option<&'a str> {
+        match &self.document["paths"][id]["crate_id"] {
+            number if *number == 0 => Some(self.part),
+            number => self.document["external_crates"][number.to_string()]["name"].as_str(),
+        }
+    }
+
+    /// The crate that has an item, and the item's name: the same in each document, as paths through modules are not.
+    fn name_with_crate(&self, id: &str) -> String {
+        let name = list(&self.document["paths"][id]["path"]).last().and_then(Value::as_str);
+        format!("{}::{}", self.crate_of(id).unwrap_or_default(), name.unwrap_or_default())
+    }
+
     fn is_of_an_inner_crate(&self, id: &str) -> bool {
-        let number = self.document["paths"][id]["crate_id"].to_string();
-        let name = self.document["external_crates"][&number]["name"].as_str();
-        name.is_some_and(|name| self.inner.contains(name))
+        self.crate_of(id).is_some_and(|name| self.inner.contains(name))
     }
 
     fn leaks(&self) -> Vec<String> {
         let used = self.used.borrow();
-        let unexported = used.iter().filter(|(id, _)| !self.exported.contains(*id));
-        let name = |id: &str| {
-            let path: Vec<&str> = list(&self.document["paths"][id]["path"]).iter().filter_map(Value::as_str).collect();
-            path.join("::")
-        };
-        unexported.map(|(id, at)| format!("{} in {at}", name(id))).collect()
+        let unexported = used.iter().filter(|(name, _)| !self.exported.contains(*name));
+        unexported.map(|(name, at)| format!("{name} in {at}")).collect()
     }
+}
+
+/// The item of a crate that a path leads to, from its root.
+fn find(document: &Value, path: &str) -> Option<String> {
+    let mut id = document["root"].to_string();
+    for word in path.split("::").filter(|word| !word.is_empty()) {
+        let (_, module) = inner(&document["index"][&id])?;
+        id = list(&module["items"]).iter().map(Value::to_string).find_map(|child| {
+            let item = &document["index"][&child];
+            match inner(item)? {
+                ("use", what) => (what["name"] == word).then(|| what["id"].to_string()),
+                _ => (item["name"] == word).then_some(child),
+            }
+        })?;
+    }
+    Some(id)
 }
 
 #[cfg(test)]
@@ -432,9 +481,44 @@ mod tests {
             "paths": {"9": {"crate_id": 5, "path": ["wire", "Psn"]}},
             "external_crates": {"5": {"name": "wire"}},
         });
-        let api = Api::of(&document, BTreeSet::from(["wire".to_owned()]));
+        told(BTreeMap::from([("ubiverbs".to_owned(), document)]))
+    }
+
+    fn told(documents: BTreeMap<String, Value>) -> (BTreeSet<String>, Vec<String>) {
+        let api = Api::of(&documents, ["wire", "seam"].map(str::to_owned).into());
         let leaks = api.leaks();
         (api.lines, leaks)
+    }
+
+    #[test]
+    fn an_item_of_a_part_is_told_as_an_item_of_the_crate() {
+        let module = |items: Value| json!({"name": "x", "visibility": "public", "inner": {"module": {"items": items}}});
+        let export = |source: &str, id: u32| {
+            json!({"name": null, "visibility": "public",
+                "inner": {"use": {"source": source, "name": "Port", "id": id, "is_glob": false}}})
+        };
+        let face = json!({
+            "root": 0,
+            "index": {"0": module(json!([1])), "1": export("seam::Port", 7)},
+            "paths": {"7": {"crate_id": 3, "path": ["seam", "port", "Port"]}},
+            "external_crates": {"3": {"name": "seam"}},
+        });
+        let part = json!({
+            "root": 0,
+            "index": {
+                "0": module(json!([1])),
+                "1": export("port::Port", 2),
+                "2": {"name": "Port", "visibility": "public", "attrs": [], "inner": {"struct": {
+                    "kind": {"plain": {"fields": [3]}}, "generics": {}, "impls": []}}},
+                "3": {"name": "next", "visibility": "public",
+                    "inner": {"struct_field": {"resolved_path": {"path": "Port", "id": 2, "args": null}}}},
+            },
+            "paths": {"2": {"crate_id": 0, "path": ["seam", "Port"]}},
+            "external_crates": {},
+        });
+        let (lines, leaks) = told(BTreeMap::from([("ubiverbs".to_owned(), face), ("seam".to_owned(), part)]));
+        let wanted = ["field ubiverbs::Port::next: Port", "struct ubiverbs::Port"].map(str::to_owned);
+        assert_eq!((lines, leaks), (wanted.into(), Vec::new()));
     }
 
     #[test]

@@ -37,8 +37,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     // `link`.
     ("fabric", &["wire", "trace", "transport", "sim", "link"]),
     ("sockets", &["wire", "transport", "latch", "hca", "rsocket"]),
-    // Programs under test run on the simulator, whose memory is the program's own.
-    ("ubiverbs", &["wire", "trace", "transport", "cm", "checks", "latch", "memory", "hca", "sockets", "sim", "macros"]),
+    // What the Rust API asks of a NIC. It stands on the core, so that a NIC behind it knows nothing of the API.
+    ("seam", &["wire", "transport", "cm"]),
+    // Programs under test run on the simulator; their memory is the program's own, and what the device allows is what
+    // the software NIC allows.
+    ("simulation", &["wire", "transport", "cm", "latch", "memory", "hca", "sim", "seam"]),
+    ("ubiverbs", &["wire", "transport", "cm", "checks", "latch", "hca", "sockets", "seam", "simulation", "macros"]),
     // Groups of processes, on the safe API alone.
     ("cluster", &["ubiverbs"]),
     // Regions, windows and device memory are registered in the words of `memory`, which the NIC owns.

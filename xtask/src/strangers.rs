@@ -77,7 +77,7 @@ const TOUCHES: &[Touch] = &[
             ("host/src/connection_records.rs", "when a connection is to be handed on, which is seldom"),
             ("host/src/holders.rs", "why a port cannot be had, when a NIC opens"),
             ("host/src/names.rs", "its definition"),
-            ("host/src/forward/everybody.rs", "multicast of a host that changed, and with a pause"),
+            ("host/src/forward/all_slots.rs", "multicast of a host that changed, and with a pause"),
         ],
     },
     Touch {

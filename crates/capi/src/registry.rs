@@ -5,12 +5,9 @@ use abi::Handle;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
-/// Takes a lock whose holder may have panicked: what it guards is valid at every step.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+pub(crate) use latch::lock;
 
 /// A pointer that may be kept where threads share it.
 pub(crate) struct Pointer<T>(pub *mut T);

@@ -11,9 +11,9 @@
 //! Messages of connection management between processes of one host travel the same way, straight from the process that
 //! speaks to the one that is spoken to: the kernel says who it is, which a UDP datagram does not (see `claims`).
 
+mod all_slots;
 mod claims;
 pub(crate) mod connections;
-mod everybody;
 mod inbox;
 pub mod message;
 mod sender;

@@ -398,8 +398,8 @@ impl Registry {
             Target::Service(space, port) => {
                 self.has(Name::Port(space, port)) || self.has(Name::Block(space, port / PORTS_PER_BLOCK))
             }
-            Target::Everybody | Target::Here => true,
-            Target::Nobody => false,
+            Target::AllProcesses | Target::Here => true,
+            Target::NoProcess => false,
         }
     }
 

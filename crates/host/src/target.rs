@@ -17,12 +17,12 @@ pub enum Target {
     Service(PortSpace, u16),
     /// One process of this host, and it does not say which: a peer gives up a request before it has learnt our id for
     /// it. Every process gets it, and the one that has the request takes it.
-    Everybody,
+    AllProcesses,
     /// The process that received it: multicast, which every process of the group gets, and packets that name no owner.
     Here,
     /// No process: sent to all, but for a queue pair of one. Were it passed on, its owner would get as many as there
     /// are processes in the group.
-    Nobody,
+    NoProcess,
 }
 
 impl Target {
@@ -31,7 +31,7 @@ impl Target {
     pub fn of(arrival: &Arrival<'_>) -> Target {
         let destination = arrival.headers.bth.dest_qpn;
         if destination != Qpn::MULTICAST && arrival.is_multicast() {
-            return Target::Nobody;
+            return Target::NoProcess;
         }
         match Slot::of(destination) {
             Some(slot) => Target::Queue(slot),
@@ -55,7 +55,7 @@ impl Target {
             Message::Rej(message)
                 if message.remote_comm_id == CommId::new(0) && message.reason == RejectReason::Timeout =>
             {
-                return Target::Everybody;
+                return Target::AllProcesses;
             }
             Message::Rej(message) => message.remote_comm_id,
             Message::Rep(message) => message.remote_comm_id,

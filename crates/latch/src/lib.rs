@@ -26,6 +26,7 @@ pub use crowd::{CalmWatch, is_crowded};
 pub use mutex::{Guard, Mutex};
 pub use order::{HeldLock, Rank};
 pub use per_process::{PerProcess, generation};
+pub use plain::lock;
 pub use rwlock::{ReadGuard, RwLock, WriteGuard};
 pub use stripes::{STRIPE_COUNT, stripe};
 pub use sync::pause;

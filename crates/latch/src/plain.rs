@@ -39,6 +39,11 @@ impl<G: DerefMut> DerefMut for Guard<G> {
     }
 }
 
+/// Takes a lock of the standard library, whose holder may have panicked: what it guards is valid at every step.
+pub fn lock<T>(mutex: &std::sync::Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A lock for one.
 pub struct Mutex<T> {
     place: LockRank,

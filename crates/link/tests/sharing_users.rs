@@ -284,7 +284,7 @@ fn a_dead_users_packets_go_to_nobody_else(rights: Rights) {
     }
     wait_for("the packets to be dropped", || {
         drive(&mut holder);
-        holder[0].attachment.traffic().forwarded.nobody == 198
+        holder[0].attachment.traffic().forwarded.no_owner == 198
     });
     assert_eq!(holder[0].attachment.traffic().forwarded.packets, 1);
     kill(thief);

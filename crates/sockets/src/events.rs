@@ -6,10 +6,10 @@ use crate::error::Error;
 use crate::socket::Socket;
 use hca::cm::{Event, EventChannel, EventKind};
 use hca::{Context, Device, Nic, OwnCalls};
-use latch::PerProcess;
+use latch::{PerProcess, lock};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 use wire::Gid;
 
@@ -70,10 +70,6 @@ pub(crate) struct Hub {
 }
 
 static EVENT_HUB: PerProcess<Mutex<Option<&'static Hub>>> = PerProcess::new();
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// How long a closed socket is kept whose peer takes nothing. The kernel keeps those of TCP for about as long.
 const LINGER_MAX: Duration = Duration::from_secs(60);

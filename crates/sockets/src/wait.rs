@@ -8,16 +8,12 @@
 use crate::error::Error;
 use crate::socket::Readiness;
 use hca::{BlockedCall, CompletionChannel, Look, Nic};
-use latch::PerProcess;
+use latch::{PerProcess, lock};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use transport::Time;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Channels that no call uses at the moment: a new one takes several system calls.
 static FREE_CHANNELS: PerProcess<Mutex<Vec<Arc<CompletionChannel>>>> = PerProcess::new();

@@ -67,7 +67,7 @@ struct End {
 struct Stopwatch {
     psn: Psn,
     since: Time,
-    question: bool,
+    has_response: bool,
 }
 
 #[derive(Debug, Default)]
@@ -91,7 +91,7 @@ pub(crate) struct Completer {
     stopwatch: Option<Stopwatch>,
     /// The smoothed round trip, once one was measured.
     round_trip: Option<u64>,
-    questions: VecDeque<PendingRequest>,
+    awaiting_response: VecDeque<PendingRequest>,
     /// Where the requests that were ever asked and are not yet answered end. A READ that is asked again must not reach
     /// across such an end: the responder keeps its answers request by request.
     ends: VecDeque<End>,
@@ -104,12 +104,12 @@ impl Completer {
 
     /// Forgets everything; the next work is `seq`.
     pub fn reset(&mut self, seq: u64, psn: Psn) {
-        self.questions.clear();
+        self.awaiting_response.clear();
         self.ends.clear();
         *self = Completer {
             una: psn,
             oldest: seq,
-            questions: core::mem::take(&mut self.questions),
+            awaiting_response: core::mem::take(&mut self.awaiting_response),
             ends: core::mem::take(&mut self.ends),
             ..Completer::default()
         };
@@ -133,8 +133,8 @@ impl Completer {
         self.oldest
     }
 
-    pub fn questions(&self) -> usize {
-        self.questions.len()
+    pub fn awaited_responses(&self) -> usize {
+        self.awaiting_response.len()
     }
 
     /// How many sequence numbers from `psn` on belong to the request that was asked with it before, if it was.
@@ -148,7 +148,7 @@ impl Completer {
     /// asked for something before that.
     #[inline]
     pub fn is_partly_under_way(&self, psn: Psn) -> bool {
-        self.questions.back().is_some_and(|question| question.first.add(question.psns) == psn)
+        self.awaiting_response.back().is_some_and(|request| request.first.add(request.psns) == psn)
             && !self.ends.iter().rev().any(|end| end.psn == psn && end.first_time)
     }
 
@@ -175,9 +175,9 @@ impl Completer {
     }
 
     /// A request has left: start what has to be started.
-    pub fn sent(&mut self, now: Time, first: Psn, psns: u32, question: bool, again: bool, timeout: u8) {
-        if question {
-            self.questions.push_back(PendingRequest { first, psns });
+    pub fn sent(&mut self, now: Time, first: Psn, psns: u32, has_response: bool, again: bool, timeout: u8) {
+        if has_response {
+            self.awaiting_response.push_back(PendingRequest { first, psns });
             let end = first.add(psns);
             let place = self.ends.iter().rposition(|known| !known.psn.is_after(end)).map_or(0, |before| before + 1);
             if place == 0 || self.ends[place - 1].psn != end {
@@ -185,8 +185,8 @@ impl Completer {
             }
         }
         if self.stopwatch.is_none() && !again {
-            let psn = if question { first } else { first.add(psns - 1) };
-            self.stopwatch = Some(Stopwatch { psn, since: now, question });
+            let psn = if has_response { first } else { first.add(psns - 1) };
+            self.stopwatch = Some(Stopwatch { psn, since: now, has_response });
         }
         if self.ack_deadline.is_none() {
             self.restart_timer(now, timeout);
@@ -238,7 +238,7 @@ impl Completer {
     /// timer alone.
     pub fn went_back(&mut self, cause: RetryCause) {
         self.went_back_to = Some(self.una);
-        self.questions.clear();
+        self.awaiting_response.clear();
         self.stopwatch = None;
         self.suspicion = None;
         if cause != RetryCause::TailLoss {
@@ -460,16 +460,16 @@ impl Completer {
             // An eighth of the way towards each sample, as TCP does (RFC 6298).
             self.round_trip = Some(self.round_trip.map_or(sample, |smoothed| smoothed - smoothed / 8 + sample / 8));
             // Answers come from another queue than acknowledgements: they say nothing about the peer's window.
-            progress.round_trip = (!stopwatch.question).then_some(sample);
+            progress.round_trip = (!stopwatch.has_response).then_some(sample);
         }
         while self.ends.front().is_some_and(|end| !end.psn.is_after(self.una)) {
             self.ends.pop_front();
         }
-        while let Some(question) = self.questions.front() {
-            if question.first.add(question.psns).is_after(self.una) {
+        while let Some(request) = self.awaiting_response.front() {
+            if request.first.add(request.psns).is_after(self.una) {
                 break;
             }
-            self.questions.pop_front();
+            self.awaiting_response.pop_front();
         }
         self.restart_timer(now, connection.attributes.timeout);
     }

@@ -8,7 +8,7 @@ mod inbound;
 mod outbound;
 mod pacing;
 mod placed;
-mod question;
+mod probe;
 mod refusal;
 mod rendezvous;
 mod transitions;
@@ -18,7 +18,7 @@ pub use frames::FrameOut;
 pub use placed::Placement;
 
 use self::pacing::{MarkedDatagram, RecentTargets};
-use self::question::QuestionOutcome;
+use self::probe::ProbeOutcome;
 use self::rendezvous::Rendezvouses;
 use crate::attributes::{Attributes, Capabilities, Limits};
 use crate::completed_work::Counts;
@@ -109,7 +109,7 @@ pub struct QueuePair {
     cnp_owed: bool,
     /// A packet has arrived since the queue pair became ready to receive.
     established: bool,
-    question: QuestionOutcome,
+    probe: ProbeOutcome,
     /// Where its shared receive queue matches tags: the data that is to be read.
     rendezvouses: Option<Box<Rendezvouses>>,
     /// How fast it may send, where anything limits that.
@@ -165,7 +165,7 @@ impl QueuePair {
             recent: RecentTargets::default(),
             rate: None,
             established: false,
-            question: QuestionOutcome::None,
+            probe: ProbeOutcome::None,
             rendezvouses: None,
             stop: None,
             peer_said: None,

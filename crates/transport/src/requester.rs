@@ -54,7 +54,7 @@ pub(crate) struct Limits {
     /// The oldest unacknowledged sequence number.
     pub una: Psn,
     /// READs and atomics under way.
-    pub answers: usize,
+    pub responses: usize,
     /// The longest the next READ request may be, where it is asked again.
     pub longest_read: Option<u32>,
     /// The next READ request would be the rest of one whose first part is asked for again, and not answered yet.
@@ -372,7 +372,7 @@ impl Requester {
         }
         let qpn = connection.qpn;
         if work.operation.is_answered() {
-            if limits.answers >= usize::from(connection.attributes.max_rd_atomic) || limits.partly_under_way {
+            if limits.responses >= usize::from(connection.attributes.max_rd_atomic) || limits.partly_under_way {
                 return Ok(false);
             }
             let mut longest = MAX_READ;
@@ -388,7 +388,7 @@ impl Requester {
             if self.sent > 0 || retransmission {
                 self.recheck(work, psns, connection, port)?;
             }
-            self.question(seq, work, psns, connection);
+            self.request_with_response(seq, work, psns, connection);
             return Ok(true);
         }
         let mut want = left.min(MAX_OUTSTANDING - outstanding).min(limits.packets);
@@ -447,7 +447,7 @@ impl Requester {
         let (qpn, mtu) = (connection.qpn, connection.mtu());
         let want = left.min(longest);
         let last = work.packet_length(self.sent + want - 1, mtu);
-        let granted = port.window(qpn, Toward::Here, |window| match limits.answers {
+        let granted = port.window(qpn, Toward::Here, |window| match limits.responses {
             0 => window.reserve(qpn, mtu, want, last),
             _ => window.reserve_unless_sliver(qpn, mtu, want, last),
         });
@@ -513,7 +513,7 @@ impl Requester {
     }
 
     /// A request that is answered: READ for `psns` packets, an atomic, a flush.
-    fn question(&mut self, seq: u64, work: &SendWork, psns: u32, connection: &Connection) {
+    fn request_with_response(&mut self, seq: u64, work: &SendWork, psns: u32, connection: &Connection) {
         let (offset, length) = work.span(self.sent, psns, connection.mtu());
         let operation = match work.operation {
             Operation::CompareSwap { .. } => wire::Operation::CompareSwap,

@@ -2,14 +2,14 @@
 //! ([`Responder::conclude`]) turns verdicts into acknowledgements, refusals, silence and errors. Reliable requests are
 //! judged here, unreliable ones in `unreliable`.
 
-pub(crate) mod answers;
 mod at_once;
 mod frames;
-mod questions;
+mod reads_and_atomics;
+pub(crate) mod responses;
 mod tagged;
 mod unreliable;
 
-pub(crate) use answers::ResponseTrain;
+pub(crate) use responses::ResponseTrain;
 pub(crate) use tagged::Rendezvous;
 
 use crate::completed_work::{Count, Counts};
@@ -21,7 +21,7 @@ use crate::train::Inbound;
 use crate::work::{MAX_MESSAGE, PostError, ReceiveRequest, ReceiveWork};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
-use answers::Answers;
+use responses::Responses;
 use tagged::{Tagged, Tags};
 use trace::{DropReason, Failure, RequestFault};
 use wire::access::{Access, ProtectionDomain, Range, Refusal, Subject};
@@ -124,7 +124,7 @@ pub(crate) struct Responder {
     /// What has completed, where completions are counted.
     pub counts: Option<Box<Counts>>,
     completions: VecDeque<Completion>,
-    answers: Answers,
+    responses: Responses,
     hand: Hand,
     own: Option<ReceiveQueue>,
     srq: Option<Srqn>,
@@ -155,7 +155,7 @@ impl Responder {
             srq,
             tags: None,
             waiting: RnrWait::No,
-            answers: Answers::default(),
+            responses: Responses::default(),
             completions: VecDeque::new(),
             abandoned: false,
         }
@@ -165,7 +165,7 @@ impl Responder {
     pub fn start(&mut self, psn: Psn, max_dest_rd_atomic: u8) {
         self.expected = psn;
         self.msn = Msn::default();
-        self.answers.reset(max_dest_rd_atomic);
+        self.responses.reset(max_dest_rd_atomic);
     }
 
     /// Forgets everything, posted receives included.
@@ -176,7 +176,7 @@ impl Responder {
         self.hand.held = false;
         self.message = Message::None;
         self.waiting = RnrWait::No;
-        self.answers.reset(0);
+        self.responses.reset(0);
         self.completions.clear();
         self.abandoned = false;
         if let Some(tags) = &mut self.tags {
@@ -212,29 +212,29 @@ impl Responder {
     /// Whether it has something to say.
     #[inline]
     pub fn owes(&self) -> bool {
-        self.answers.owes()
+        self.responses.owes()
     }
 
     /// Whether that is an acknowledgement and nothing else.
     #[inline]
     pub fn owes_acknowledgement_only(&self) -> bool {
-        self.answers.owes_acknowledgement_only()
+        self.responses.owes_acknowledgement_only()
     }
 
     /// Takes the acknowledgement that is owed, if it is all that is.
     #[inline]
     pub fn take_acknowledgement(&mut self) -> Option<(Psn, Msn)> {
-        self.answers.take_acknowledgement()
+        self.responses.take_acknowledgement()
     }
 
     /// Owes one again.
     pub fn owe_acknowledgement(&mut self, psn: Psn, msn: Msn) {
-        self.answers.acknowledge(psn, msn);
+        self.responses.acknowledge(psn, msn);
     }
 
     /// Whether what is owed first is an answer, and no acknowledgement.
-    pub fn owes_answer_next(&self) -> bool {
-        self.answers.owes_answer_next()
+    pub fn owes_response_next(&self) -> bool {
+        self.responses.owes_response_next()
     }
 
     /// The next answer to send, if one is owed, in so many packets at most.
@@ -245,15 +245,15 @@ impl Responder {
         packets: u32,
         port: &mut P,
     ) -> Result<Option<ResponseTrain>, Fault> {
-        self.answers.next(connection, packets, port).map_err(|(psn, refusal)| self.unanswerable(psn, refusal))
+        self.responses.next(connection, packets, port).map_err(|(psn, refusal)| self.unanswerable(psn, refusal))
     }
 
     /// A READ that was granted cannot be answered after all.
     pub fn unanswerable(&mut self, psn: Psn, refusal: Refusal) -> Fault {
         let fault = access_fault(refusal);
         // Nothing that was asked after it will be answered.
-        self.answers.give_up();
-        self.answers.refuse(psn, self.msn, Syndrome::Nak(fault.code));
+        self.responses.give_up();
+        self.responses.refuse(psn, self.msn, Syndrome::Nak(fault.code));
         fault
     }
 
@@ -278,7 +278,7 @@ impl Responder {
 
     /// READs of the peer that were answered since the last time.
     pub fn answers_read(&mut self) -> Count {
-        core::mem::take(&mut self.answers.read)
+        core::mem::take(&mut self.responses.read)
     }
 
     /// The next completion, where it is: [`completed`](Responder::completed) lets go of it.
@@ -328,7 +328,7 @@ impl Responder {
                 self.waiting = RnrWait::No;
                 let answered_otherwise = answered(inbound.headers.bth.opcode.operation());
                 if inbound.headers.bth.ack_req && !answered_otherwise {
-                    self.answers.acknowledge(self.expected.sub(1), self.msn);
+                    self.responses.acknowledge(self.expected.sub(1), self.msn);
                 }
                 Reaction::Fine
             }
@@ -340,20 +340,20 @@ impl Responder {
                 if self.message != Message::None {
                     // Soft-RoCE ignores a second refusal unless it was told of progress since the first, and waits for
                     // its timer.
-                    self.answers.acknowledge(self.expected.sub(1), self.msn);
+                    self.responses.acknowledge(self.expected.sub(1), self.msn);
                 }
-                self.answers.refuse(self.expected, self.msn, syndrome);
+                self.responses.refuse(self.expected, self.msn, syndrome);
                 Reaction::Refused(DropReason::OutOfOrder, self.expected, syndrome)
             }
             Verdict::NotReady => {
                 let timer = RnrTimer::new(connection.attributes.min_rnr_timer);
                 let syndrome = Syndrome::RnrNak { timer };
                 self.waiting = RnrWait::ForReceive;
-                self.answers.refuse(self.expected, self.msn, syndrome);
+                self.responses.refuse(self.expected, self.msn, syndrome);
                 Reaction::Refused(DropReason::NoReceive, self.expected, syndrome)
             }
             Verdict::Fault(mut fault) => {
-                self.answers.refuse(self.expected, self.msn, Syndrome::Nak(fault.code));
+                self.responses.refuse(self.expected, self.msn, Syndrome::Nak(fault.code));
                 if self.hand.held {
                     fault.event = None;
                     self.hand.held = false;
@@ -390,7 +390,7 @@ impl Responder {
             arrival = Arrival { starts: false, psn: self.expected, count: inbound.count - known, payload };
         }
         if answered(operation) {
-            return self.question(inbound, connection, port);
+            return self.read_or_atomic(inbound, connection, port);
         }
         self.place(inbound, &arrival, connection, port)
     }
@@ -403,13 +403,13 @@ impl Responder {
         let headers = inbound.headers;
         let operation = headers.bth.opcode.operation();
         if answered(operation) {
-            return match self.answers.repeat(headers.bth.psn, operation, headers.reth, connection.mtu()) {
+            return match self.responses.repeat(headers.bth.psn, operation, headers.reth, connection.mtu()) {
                 true => Verdict::Repeated,
                 false => Verdict::Drop(DropReason::NoReplaySlot),
             };
         }
         if headers.bth.ack_req || self.message != Message::None {
-            self.answers.acknowledge(self.expected.sub(1), self.msn);
+            self.responses.acknowledge(self.expected.sub(1), self.msn);
         }
         Verdict::Repeated
     }

@@ -3,7 +3,7 @@
 use crate::device::ContextCore;
 use crate::domain::ProtectionDomain;
 use crate::endpoint::Endpoint;
-use crate::seam::Error;
+use seam::Error;
 use std::sync::Arc;
 use transport::{AddressVector, DatagramTarget};
 use wire::{Gid, Qkey, Qpn};

@@ -22,7 +22,7 @@
 
 use crate::own::{Kept, Memory as OwnMemory};
 use crate::registration::{Registration, empty, within};
-use crate::seam::{self, Error};
+use seam::Error;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::any::Any;
 use std::fmt;

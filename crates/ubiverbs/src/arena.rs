@@ -3,8 +3,9 @@
 use crate::allocation::{Allocation, ArenaBlock, Lender, Span};
 use crate::buffer::RegisteredMut;
 use crate::domain::ProtectionDomain;
-use crate::seam::Error;
-use crate::{lock, wake};
+use latch::lock;
+use seam::Error;
+use seam::wake;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
@@ -200,7 +201,7 @@ impl Future for NextBuffer {
                 if !free.waiters.iter().any(|waiter| waiter.will_wake(context.waker())) {
                     free.waiters.push(context.waker().clone());
                 }
-                crate::seam::environment::waits_for(|| format!("{length} free bytes of an arena"));
+                seam::environment::waits_for(|| format!("{length} free bytes of an arena"));
                 Poll::Pending
             }
         }

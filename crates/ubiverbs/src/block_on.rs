@@ -1,7 +1,7 @@
 //! The smallest executor: one future, one thread, which drives the NIC while it waits.
 
 use crate::backend;
-use crate::seam::{self, environment};
+use seam::environment;
 use std::cell::Cell;
 use std::future::Future;
 use std::pin::{Pin, pin};

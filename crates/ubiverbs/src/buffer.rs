@@ -21,7 +21,7 @@ pub use shared::SharedRegion;
 
 use crate::allocation::Allocation;
 use crate::registration::Registration;
-use crate::seam::Error;
+use seam::Error;
 use transport::{ProtectionDomain, Sge};
 
 /// A buffer of any type, as a completion hands it back in polling style.

@@ -33,8 +33,8 @@
 
 pub use ::checks::{Family, Finding, Number, Rule, Settings, Severity, Subject};
 
-use crate::seam::Error;
 use hca::Nic;
+use seam::Error;
 use std::sync::mpsc::{Receiver, channel};
 
 /// Checks this process from now on: findings come out of the receiver, in the order in which they are made. Call it

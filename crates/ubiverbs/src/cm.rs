@@ -49,7 +49,6 @@ mod listener;
 mod pending;
 mod route;
 
-pub use crate::seam::ConnectError;
 pub use channel::{Event, EventChannel, NextEvent};
 pub use connection::Connection;
 pub use datagram::{Membership, Service, join};
@@ -58,6 +57,8 @@ pub use id::Id;
 pub use listener::{Listener, Request};
 pub use pending::Pending;
 pub use route::{Route, connect, resolve, resolve_as, resolve_from};
+#[doc(inline)]
+pub use seam::ConnectError;
 
 /// The key of datagrams between queue pairs that the connection manager introduced, and of groups.
 pub use hca::cm::UDP_QKEY as QKEY;

@@ -2,7 +2,7 @@
 
 use crate::buffer::{Buffer, Destination, RegisteredMut};
 use crate::ending::Ending;
-use crate::seam::{CompletionError, Error, Failed};
+use seam::{CompletionError, Error, Failed};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::num::NonZeroU64;
@@ -110,8 +110,8 @@ impl Work {
         }
         let Work { status, kind, qpn, .. } = *self;
         let trouble = self.trouble.as_deref();
-        let reason = trouble.and_then(|trouble| trouble.ending.as_ref()?.reason()).map(Arc::new);
-        Err(CompletionError { status, work: kind, qpn, cause: trouble.and_then(|trouble| trouble.cause), reason })
+        let reason = trouble.and_then(|trouble| trouble.ending.as_ref()?.reason());
+        Err(CompletionError::new(status, kind, qpn, trouble.and_then(|trouble| trouble.cause), reason))
     }
 }
 

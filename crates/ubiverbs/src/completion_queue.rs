@@ -8,9 +8,10 @@ pub use channel::CompletionChannel;
 use crate::completion::Completion;
 use crate::device::{Context, ContextCore};
 use crate::ending::Ending;
-use crate::seam::{Argument, Error};
 use crate::table::{After, Reporter, Table};
-use crate::{lock, seam, wake};
+use latch::lock;
+use seam::wake;
+use seam::{Argument, Error};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::future::Future;
@@ -286,7 +287,7 @@ impl Future for Next<'_> {
         if core.has_overflowed() {
             return Poll::Ready(Err(Error::Overflowed));
         }
-        crate::seam::environment::waits_for(|| format!("a completion in queue {}", core.queue.id()));
+        seam::environment::waits_for(|| format!("a completion in queue {}", core.queue.id()));
         if !inner.waiters.iter().any(|waiter| waiter.will_wake(context.waker())) {
             inner.waiters.push(context.waker().clone());
         }

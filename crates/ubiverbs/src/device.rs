@@ -1,7 +1,7 @@
 //! Devices, and opened devices.
 
 use crate::backend;
-use crate::seam::{self, AsyncEvent, Backend, DeviceInfo, DeviceLimits, Error, Port};
+use seam::{AsyncEvent, Backend, DeviceInfo, DeviceLimits, Error, Port};
 use std::fmt;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;

@@ -1,7 +1,7 @@
 //! Protection domains, and the memory registered in them.
 
 use crate::device::{Context, ContextCore};
-use crate::seam::Error;
+use seam::Error;
 use std::fmt;
 use std::sync::Arc;
 use transport::Access;

@@ -1,7 +1,7 @@
 //! The end of a queue pair, as its handles, its work and its connection know it.
 
-use crate::lock;
-use crate::seam::{self, CloseReason};
+use latch::lock;
+use seam::CloseReason;
 use std::fmt;
 use std::sync::{Mutex, Weak};
 use wire::Qpn;

@@ -1,6 +1,6 @@
 //! What two queue pairs must know of each other, in a form that any channel carries.
 
-use crate::seam::Error;
+use seam::Error;
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;

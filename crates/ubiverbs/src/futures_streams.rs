@@ -4,9 +4,9 @@
 use crate::cm::{Connection, Listener, Pending};
 use crate::completion::Completion;
 use crate::completion_queue::CompletionQueue;
-use crate::seam::Error;
 use crate::transports::{Connected, Transport};
 use futures_core::Stream;
+use seam::Error;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};

@@ -115,7 +115,6 @@ mod ending;
 mod endpoint;
 #[cfg(feature = "futures")]
 mod futures_streams;
-mod limits;
 mod lookup;
 mod operation;
 mod own;
@@ -123,14 +122,11 @@ mod posting;
 mod queue_pair;
 mod registration;
 mod remote;
-mod seam;
 #[cfg(feature = "serde")]
 mod serialize;
 #[doc = include_str!("running.md")]
 pub mod running {}
 mod shared_receive_queue;
-#[cfg(feature = "simulation")]
-pub mod simulation;
 mod software;
 pub mod stream;
 mod table;
@@ -160,10 +156,14 @@ pub use operation::{Operation, Outcome};
 pub use own::{Mapped, OwnMemory, Plain, ReadOnlyMemory};
 pub use queue_pair::{Batch, Flush, PreparedQueuePair, QueuePair, QueuePairBuilder, connected_pair};
 pub use remote::RemoteSlice;
+#[doc(inline)]
 pub use seam::{
     Argument, AsyncEvent, Class, CloseReason, CompletionError, Congestion, DeviceLimits, Error, Failed, Port, Stats,
 };
 pub use shared_receive_queue::SharedReceiveQueue;
+#[cfg(feature = "simulation")]
+#[doc(inline)]
+pub use simulation;
 pub use timer::{Elapsed, Sleep, sleep, timeout};
 pub use transports::{Connected, Datagram, Reliable, Transport, Unreliable};
 pub use window::{BoundWindow, Type1, Type2, Window, WindowType};
@@ -178,18 +178,3 @@ pub use transport::{
     State, Status,
 };
 pub use wire::{Gid, Key, Mtu, Psn, Qkey, Qpn, Srqn};
-
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::task::Waker;
-
-/// Takes a lock whose holder may have panicked: what it guards is valid at every step.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Wakes a task. It runs in whichever thread made the progress, perhaps the NIC's own: a waker that panics must not
-/// take it along.
-pub(crate) fn wake(waker: Waker) {
-    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
-}

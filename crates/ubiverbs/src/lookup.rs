@@ -1,7 +1,7 @@
 //! Names become addresses in a thread of their own: the system's resolver waits for others, and an executor must not.
 
-use crate::lock;
-use crate::seam::environment;
+use latch::lock;
+use seam::environment;
 use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6, ToSocketAddrs};
@@ -70,7 +70,7 @@ impl Lookup {
             answer.found = Some(found);
             let waiting = answer.waiting.take();
             drop(answer);
-            waiting.into_iter().for_each(crate::wake);
+            waiting.into_iter().for_each(seam::wake);
         });
         if let Err(error) = thread {
             lock(&answer).found = Some(Err(error));

@@ -2,8 +2,8 @@
 
 use crate::buffer::sealed::Lend;
 use crate::completion::{Completion, ReceivedInto, verdict};
-use crate::seam::Failed;
 use crate::table::{Finish, Held, How, Table, Ticket};
+use seam::Failed;
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
@@ -162,7 +162,7 @@ impl<R: Outcome> Future for Operation<R> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Poll::Ready(Finish { how, held, value }) = self.table.poll(self.ticket, context) else {
-            crate::seam::environment::waits_for(|| format!("{} of {}", R::NAME, self.table.owner()));
+            seam::environment::waits_for(|| format!("{} of {}", R::NAME, self.table.owner()));
             return Poll::Pending;
         };
         self.over = true;

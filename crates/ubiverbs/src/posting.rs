@@ -4,8 +4,8 @@
 use crate::buffer::{Buffer, RegisteredMut, sealed::Lend};
 use crate::completion::{Received, ReceivedInto};
 use crate::operation::Operation;
-use crate::seam::{Error, Failed};
 use crate::table::{Held, ReceivePlace, Refused, Table, Ticket, Typed};
+use seam::{Error, Failed};
 use std::any::TypeId;
 use std::sync::Arc;
 use transport::{PostError, ReceiveRequest, Sge};

@@ -1,6 +1,6 @@
 //! A key and what became of it: what all registered memory has in common, wherever it lies.
 
-use crate::seam::{self, Error};
+use seam::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use transport::ProtectionDomain;
@@ -42,7 +42,7 @@ impl Registration {
 
     /// Takes the key away. When this returns, the NIC touches the memory no more, for anybody.
     pub fn revoke(&self) -> Result<(), Error> {
-        let _revoking = crate::lock(&self.revoking);
+        let _revoking = latch::lock(&self.revoking);
         if !self.is_revoked() {
             self.context.deregister(self.key)?;
             self.revoked.store(true, Ordering::Release);

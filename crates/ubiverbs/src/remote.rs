@@ -1,6 +1,6 @@
 //! A peer's memory, by name.
 
-use crate::seam::Error;
+use seam::Error;
 use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;

@@ -1,14 +1,13 @@
 //! The NIC of this process: ours, in software. One per process, made when it is first asked for; a forked child makes
 //! its own.
 
-use crate::limits::limits_of;
-use crate::lock;
-use crate::seam::{
+use hca::{CompletionChannel, Joins, Nic, Notify, Options, Qp, SharedQueue, SharedQueueKind, limits, multicast};
+use latch::PerProcess;
+use latch::lock;
+use seam::{
     AsyncEvent, Backend, Channel, CompletionQueue, Congestion, Context, DeviceInfo, DeviceLimits, DeviceMemory, Error,
     Parker, Port, QueuePair, QueuePairSpec, SharedReceiveQueue, Stats, own,
 };
-use hca::{CompletionChannel, Joins, Nic, Notify, Options, Qp, SharedQueue, SharedQueueKind};
-use latch::PerProcess;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::BorrowedFd;
@@ -82,7 +81,7 @@ fn refusal_errno(error: &hca::Error) -> i32 {
 impl Backend for Software {
     fn devices(&self) -> Vec<DeviceInfo> {
         let devices = self.nic.devices();
-        devices.iter().map(|device| DeviceInfo { name: device.name().into(), guid: device.guid() }).collect()
+        devices.iter().map(|device| DeviceInfo::new(device.name(), device.guid())).collect()
     }
 
     fn addresses(&self, device: &str) -> Vec<Gid> {
@@ -184,12 +183,30 @@ impl Drop for Opened {
 unsafe impl Context for Opened {
     fn port(&self) -> Port {
         let port = self.context.device().port();
-        Port { active: port.active, mtu: port.mtu(), gids: port.gids.clone() }
+        Port::new(port.active, port.mtu(), port.gids.clone())
     }
 
     fn limits(&self) -> DeviceLimits {
         let memory = self.nic.memory().limits();
-        limits_of(memory.regions, memory.region_length, memory.windows, memory.device_memory)
+        let transport = transport::Limits::default();
+        let mut allowed = DeviceLimits::default();
+        allowed.max_queue_pairs = limits::MAX_QP;
+        allowed.max_work_requests = limits::MAX_WR;
+        allowed.max_pieces = limits::MAX_SGE;
+        allowed.max_inline = limits::MAX_INLINE;
+        allowed.max_message = transport::MAX_MESSAGE;
+        allowed.max_reads = transport.max_rd_atomic;
+        allowed.max_reads_of_peer = transport.max_dest_rd_atomic;
+        allowed.max_completions = hca::MAX_ENTRIES;
+        allowed.max_shared_receive_queues = limits::MAX_SRQ;
+        allowed.max_regions = memory.regions;
+        allowed.max_region_length = memory.region_length;
+        allowed.max_windows = memory.windows;
+        allowed.device_memory = memory.device_memory;
+        allowed.max_groups = multicast::max_groups();
+        allowed.max_group_members = multicast::MAX_MEMBERS;
+        allowed.clock_hertz = 1_000_000_000;
+        allowed
     }
 
     fn counters(&self) -> Counters {
@@ -417,10 +434,10 @@ unsafe impl QueuePair for OurPair {
 
     fn stats(&self) -> Stats {
         let congestion = self.qp.congestion().map(|hca::Congestion { round_trip_nanos, window, in_flight }| {
-            Congestion { round_trip: round_trip_nanos.map(Duration::from_nanos), window, in_flight }
+            Congestion::new(round_trip_nanos.map(Duration::from_nanos), window, in_flight)
         });
         let Counters { traffic, incidents, .. } = self.qp.counters();
-        Stats { traffic, incidents, congestion }
+        Stats::new(traffic, incidents, congestion)
     }
 
     fn modify(&self, modify: &Modify) -> Result<(), ModifyError> {

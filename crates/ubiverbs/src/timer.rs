@@ -1,8 +1,9 @@
 //! Deadlines without a runtime: one thread for all of them, which lives while there are any and a little longer.
 
-use crate::seam::environment;
-use crate::{lock, wake};
 use latch::PerProcess;
+use latch::lock;
+use seam::environment;
+use seam::wake;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::{Future, poll_fn};

@@ -1,10 +1,10 @@
 //! What happens without a call, and what does not happen: UV-09xx.
 
-mod answers;
 mod closing;
 pub(super) mod connections;
 mod drops;
 mod stalls;
+mod unanswered;
 mod waits;
 
 use alloc::format;
@@ -66,7 +66,7 @@ pub(crate) struct Events {
     /// Where ids connect to, and listen.
     places: connections::Places,
     /// Connections that wait for an answer.
-    answers: answers::Answers,
+    unanswered: unanswered::UnansweredMessages,
     /// Connections whose end is waited for.
     closing: closing::Closing,
 }
@@ -190,7 +190,7 @@ impl Examine for Events {
                 }
             }
             Kind::CmTransition { local_comm_id, to, .. } => {
-                self.answers.moved(event.at, event.qpn, *local_comm_id, to);
+                self.unanswered.moved(event.at, event.qpn, *local_comm_id, to);
             }
             Kind::Called {
                 call:
@@ -215,7 +215,7 @@ impl Examine for Events {
                 out.tell(finding);
             }
         }
-        self.answers.explain(&self.places, now, |finding| out.tell(finding));
+        self.unanswered.explain(&self.places, now, |finding| out.tell(finding));
         self.waits.explain(model, &self.watched, now, |finding| out.tell(finding));
         self.closing.explain(model, now).into_iter().for_each(|finding| out.tell(finding));
     }

@@ -196,13 +196,13 @@ impl Udp {
         let names = match Target::of(arrival) {
             Target::Queue(slot) | Target::Communication(slot) => [Some(Name::Slot(slot)), None],
             Target::Service(space, port) => local.names_of_port(space, port, std::time::Instant::now()).map(Some),
-            Target::Everybody => {
-                let Some(all) = local.everybody(std::time::Instant::now()) else { return false };
+            Target::AllProcesses => {
+                let Some(all) = local.all_slots(std::time::Instant::now()) else { return false };
                 // A process that has gone has no request any more.
                 let told = all.into_iter().map(|slot| local.tell(Name::Slot(slot), arrival));
-                return told.fold(true, |all, told| all & matches!(told, Ok(()) | Err(Loss::Nobody)));
+                return told.fold(true, |all, told| all & matches!(told, Ok(()) | Err(Loss::NoOwner)));
             }
-            Target::Here | Target::Nobody => [class.map(Name::Class), None],
+            Target::Here | Target::NoProcess => [class.map(Name::Class), None],
         };
         let own = self.slot.map(Name::Slot);
         for name in names.into_iter().flatten().chain(own) {
@@ -210,7 +210,7 @@ impl Udp {
             let ours = own.filter(|_| self.slots.registry().has(name));
             match local.tell(ours.unwrap_or(name), arrival) {
                 Ok(()) => return true,
-                Err(Loss::Nobody) => {}
+                Err(Loss::NoOwner) => {}
                 Err(_) => return false,
             }
         }
@@ -228,7 +228,7 @@ impl Udp {
         local.flush(|_, loss| lost = Some(loss));
         match lost {
             None => Ok(true),
-            Some(Loss::Nobody) => Ok(false),
+            Some(Loss::NoOwner) => Ok(false),
             Some(loss) => Err(loss),
         }
     }

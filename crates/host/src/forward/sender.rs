@@ -2,7 +2,7 @@
 //! each name. A process has many names, and one connection leads to it, by whichever name it was reached first: so what
 //! is sent to it arrives in the order in which it was sent.
 
-use super::everybody::Everybody;
+use super::all_slots::AllSlots;
 use super::message;
 use crate::arrival::{Arrival, Origin};
 use crate::descriptor::{Descriptor, check_length};
@@ -35,7 +35,7 @@ const FULL_OWNER_CACHE_TIME: Duration = Duration::from_millis(20);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Loss {
     /// No process has the name: the owner is gone, or never was.
-    Nobody,
+    NoOwner,
     /// The owner does not take packets as fast as they come, or at all.
     Full,
     /// The system refused: no descriptors or no memory.
@@ -50,7 +50,7 @@ pub struct Forwarded {
     /// In so many messages.
     pub messages: u64,
     /// Lost: no process has the name.
-    pub nobody: u64,
+    pub no_owner: u64,
     /// Lost: the owner's socket is full.
     pub full: u64,
     /// Lost: the system refused.
@@ -134,7 +134,7 @@ pub struct Forwarder {
     messages: Vec<(Name, Vec<u8>)>,
     buffers: Vec<Vec<u8>>,
     former: FormerOwners,
-    everybody: Everybody,
+    all_slots: AllSlots,
     uses: u64,
     forwarded: Forwarded,
 }
@@ -215,8 +215,8 @@ impl Forwarder {
 
     /// The slots of all processes of this host, for a packet that does not name its own; none if there were too many
     /// such packets lately.
-    pub fn everybody(&mut self, now: Instant) -> Option<BTreeSet<Slot>> {
-        self.everybody.slots(now)
+    pub fn all_slots(&mut self, now: Instant) -> Option<BTreeSet<Slot>> {
+        self.all_slots.slots(now)
     }
 
     /// Puts a packet into the message for the owner of `name`. Packets that are lost on the way are told to `lost`,
@@ -297,7 +297,7 @@ impl Forwarder {
 
     fn lose(&mut self, loss: Loss, count: u64) {
         match loss {
-            Loss::Nobody => self.forwarded.nobody += count,
+            Loss::NoOwner => self.forwarded.no_owner += count,
             Loss::Full => self.forwarded.full += count,
             Loss::System => self.forwarded.system += count,
         }
@@ -309,7 +309,7 @@ impl Forwarder {
         self.verify(name, now, OWNER_CACHE_TIME);
         // An owner that has gone leaves a broken connection; the name may have a new owner already. Two tries find that
         // out.
-        let mut loss = Loss::Nobody;
+        let mut loss = Loss::NoOwner;
         for _ in 0..2 {
             let owner = match self.ways.get(&name) {
                 Some(way) => way.owner,
@@ -402,7 +402,7 @@ impl Forwarder {
         let (socket, process) = names::connect_to_owner(name).map_err(|error| match error.raw_os_error() {
             Some(libc::ECONNREFUSED) => {
                 self.note_vacant(name, now);
-                Loss::Nobody
+                Loss::NoOwner
             }
             Some(libc::EAGAIN) => Loss::Full,
             _ => Loss::System,
@@ -410,7 +410,7 @@ impl Forwarder {
         if let Some(slot) = name.slot()
             && !self.former.may_take_over(slot, process.uid, now)
         {
-            return Err(Loss::Nobody);
+            return Err(Loss::NoOwner);
         }
         self.forget_ended(now);
         let owner = Owner::of(name, process);

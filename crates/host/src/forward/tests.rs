@@ -155,7 +155,7 @@ fn nobody_is_told_from_somebody_who_does_not_read() {
         assert_eq!(arrival.bytes, big.bytes);
         match loss {
             Loss::Full => full.set(full.get() + 1),
-            Loss::Nobody => nobody.set(nobody.get() + 1),
+            Loss::NoOwner => nobody.set(nobody.get() + 1),
             Loss::System => panic!(),
         }
     };
@@ -187,7 +187,7 @@ fn nobody_is_told_from_somebody_who_does_not_read() {
     let full = full.get();
     assert!(full > 0);
     let forwarded = forwarder.forwarded();
-    assert_eq!((forwarded.full, forwarded.nobody, forwarded.packets), (full, 1, arrived + 1 + elsewhere));
+    assert_eq!((forwarded.full, forwarded.no_owner, forwarded.packets), (full, 1, arrived + 1 + elsewhere));
     assert_eq!(arrived + full, 10_000);
 }
 

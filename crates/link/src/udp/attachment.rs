@@ -425,9 +425,9 @@ impl Attachment {
                             take(own);
                             continue;
                         }
-                        Target::Everybody => {
+                        Target::AllProcesses => {
                             take(own);
-                            match forwarder.everybody(Instant::now()) {
+                            match forwarder.all_slots(Instant::now()) {
                                 Some(all) => {
                                     for slot in all.into_iter().filter(|slot| !slots.owns(*slot)) {
                                         forwarder.push(Name::Slot(slot), arrival, |arrival, loss| {
@@ -439,7 +439,7 @@ impl Attachment {
                             }
                             continue;
                         }
-                        Target::Nobody => {
+                        Target::NoProcess => {
                             drops.add(Some(arrival.headers), DropReason::WrongDestination);
                             continue;
                         }
@@ -564,7 +564,7 @@ impl Attachment {
 /// Why a packet that could not be passed on went no further.
 fn reason(loss: Loss) -> DropReason {
     match loss {
-        Loss::Nobody => DropReason::UnknownQp,
+        Loss::NoOwner => DropReason::UnknownQp,
         Loss::Full => DropReason::Overflow,
         Loss::System => DropReason::SystemRefused,
     }

@@ -160,7 +160,7 @@ fn drive(ledger: &Ledger, number: u32, life: &Life, slots: &Slots, attachment: &
         let lost = |arrival: &Arrival<'_>, loss| {
             let record = read(arrival).and_then(|(packet, _)| ledger.packets.get(packet as usize));
             let Some(record) = record else { return fail(ledger, "a lost packet without a number") };
-            record.loss.store(if loss == Loss::Nobody { NOBODY } else { FULL }, Relaxed);
+            record.loss.store(if loss == Loss::NoOwner { NOBODY } else { FULL }, Relaxed);
         };
         if !attachment.receive(take, lost) {
             empty = true;

@@ -6,7 +6,7 @@
 use super::{Handed, QueuePair, State};
 use crate::congestion::Window;
 use crate::port::{Port, Toward};
-use crate::responder::answers;
+use crate::responder::responses;
 use crate::state::Kind;
 use crate::train::{Inbound, Payload, Train, pad};
 use crate::work::{Data, Operation, SendFlags, SendRequest};
@@ -212,7 +212,7 @@ impl QueuePair {
 
     /// The acknowledgement that is owed as a packet, for a link that carries nothing else.
     pub fn acknowledgement(&self, psn: Psn, msn: Msn) -> Headers {
-        answers::acknowledgement(&self.connection, psn, msn, Syndrome::ACK).headers
+        responses::acknowledgement(&self.connection, psn, msn, Syndrome::ACK).headers
     }
 
     /// It did not go after all.

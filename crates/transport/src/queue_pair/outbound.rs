@@ -121,7 +121,7 @@ impl QueuePair {
             let psn = self.requester.psn();
             let limits = requester::Limits {
                 una: self.completer.una(),
-                answers: self.completer.questions(),
+                responses: self.completer.awaited_responses(),
                 longest_read: self.completer.asked_before(psn),
                 partly_under_way: self.completer.is_partly_under_way(psn),
                 draining: self.state() == State::SendQueueDrained,
@@ -141,7 +141,7 @@ impl QueuePair {
 
     #[inline]
     fn next_response<P: Port>(&mut self, now: Time, port: &mut P) -> Option<ResponseTrain> {
-        let packets = match self.rate.is_some() && self.responder.owes_answer_next() {
+        let packets = match self.rate.is_some() && self.responder.owes_response_next() {
             true => self.allowance(now, Flow::Answers)?,
             false => u32::MAX,
         };

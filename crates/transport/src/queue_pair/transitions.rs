@@ -79,7 +79,7 @@ impl QueuePair {
         self.recent = RecentTargets::default();
         self.rate = None;
         self.established = false;
-        self.question = Default::default();
+        self.probe = Default::default();
         self.stop = None;
         self.set_state(now, State::Reset, StateCause::Modify, port);
         // All that was ever set is forgotten, as if the queue pair had just been created (IBA 10.3.1.1).

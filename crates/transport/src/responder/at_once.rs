@@ -33,7 +33,7 @@ impl Responder {
                 }
                 *placed += length;
                 if bth.ack_req {
-                    self.answers.acknowledge(self.expected, self.msn);
+                    self.responses.acknowledge(self.expected, self.msn);
                 }
                 self.expected = self.expected.add(1);
                 return true;
@@ -86,7 +86,7 @@ impl Responder {
         self.expected = psn.add(1);
         self.msn = self.msn.add(1);
         if bth.ack_req {
-            self.answers.acknowledge(psn, self.msn);
+            self.responses.acknowledge(psn, self.msn);
         }
         true
     }

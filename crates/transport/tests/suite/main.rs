@@ -18,6 +18,6 @@ mod express;
 mod frames;
 mod longest_message;
 mod patience;
-mod question;
+mod probe;
 mod tag_matching;
 mod waiting;

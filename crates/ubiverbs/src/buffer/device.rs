@@ -4,7 +4,7 @@ use crate::device::{Context, ContextCore};
 use crate::domain::{ProtectionDomain, grantable};
 use crate::registration::{Registration, empty, within};
 use crate::remote::RemoteSlice;
-use crate::seam::{self, Error};
+use seam::Error;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;

@@ -4,7 +4,7 @@ use crate::allocation::{Allocation, Span};
 use crate::buffer::{Buffer, Destination, Registered, RegisteredMut, SharedRegion, Source, sealed::Lend};
 use crate::domain::{ProtectionDomain, grantable};
 use crate::own::{OwnMemory, ReadOnlyMemory};
-use crate::seam::{Error, Failed};
+use seam::{Error, Failed};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};

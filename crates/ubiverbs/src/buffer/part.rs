@@ -2,7 +2,7 @@
 
 use crate::buffer::{Buffer, Destination, Source, sealed::Lend};
 use crate::registration::within;
-use crate::seam::{Error, Failed};
+use seam::{Error, Failed};
 use std::fmt;
 use std::ops::Range;
 use transport::{ProtectionDomain, Sge};

@@ -3,7 +3,7 @@
 use crate::allocation::{Allocation, Span};
 use crate::buffer::Registered;
 use crate::domain::ProtectionDomain;
-use crate::seam::{Error, Failed};
+use seam::{Error, Failed};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 

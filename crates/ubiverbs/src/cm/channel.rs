@@ -4,9 +4,10 @@ use super::id::Id;
 use super::{Body, EventKind};
 use crate::address::AddressHandle;
 use crate::backend;
-use crate::seam::{Backend, CloseReason, ConnectError, Error, connections};
-use crate::{lock, wake};
 use hca::cm::ConnectionEnd;
+use latch::lock;
+use seam::wake;
+use seam::{Backend, CloseReason, ConnectError, Error, connections};
 use std::fmt;
 use std::future::Future;
 use std::io;
@@ -152,7 +153,7 @@ impl Future for NextEvent<'_> {
         if let Some(event) = self.channel.try_next() {
             return Poll::Ready(event);
         }
-        crate::seam::environment::waits_for(|| "an event of the connection manager".into());
+        seam::environment::waits_for(|| "an event of the connection manager".into());
         let mut waiters = lock(&self.channel.core.waiters);
         if !waiters.iter().any(|waiter| waiter.will_wake(context.waker())) {
             waiters.push(context.waker().clone());

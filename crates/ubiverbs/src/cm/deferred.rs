@@ -1,7 +1,7 @@
 //! Things to do a moment later, and a thread that lives while there are any.
 
-use crate::lock;
-use crate::seam::environment;
+use latch::lock;
+use seam::environment;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::thread;

@@ -3,7 +3,7 @@
 use super::channel::EventChannel;
 use super::{ConnectParameters, IdOption, PortSpace};
 use crate::device::{Device, devices_of};
-use crate::seam::{Argument, Backend, Error, connections::ConnectionId};
+use seam::{Argument, Backend, Error, connections::ConnectionId};
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -247,7 +247,7 @@ fn check(parameters: &ConnectParameters<'_>) -> Result<(), Argument> {
 
 impl PartialEq for Id {
     fn eq(&self, other: &Id) -> bool {
-        std::ptr::addr_eq(Arc::as_ptr(&self.id), Arc::as_ptr(&other.id))
+        self.id.identity() == other.id.identity()
     }
 }
 

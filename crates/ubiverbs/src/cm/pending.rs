@@ -1,7 +1,8 @@
 //! Something that takes a while: to be awaited, or waited for.
 
-use crate::seam::{Error, environment};
-use crate::{lock, wake};
+use latch::lock;
+use seam::wake;
+use seam::{Error, environment};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;

@@ -2,8 +2,8 @@
 
 use super::{CompletionQueue, Core};
 use crate::device::{Context, ContextCore};
-use crate::lock;
-use crate::seam::{self, Error};
+use latch::lock;
+use seam::Error;
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
@@ -137,12 +137,5 @@ impl AsRawFd for CompletionChannel {
 impl fmt::Debug for CompletionChannel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "CompletionChannel({})", self.as_raw_fd())
-    }
-}
-
-impl Error {
-    /// Whether it only says that there is nothing yet, and the descriptor was made non-blocking.
-    pub fn is_would_block(&self) -> bool {
-        matches!(self, Error::System { source, .. } if source.kind() == io::ErrorKind::WouldBlock)
     }
 }

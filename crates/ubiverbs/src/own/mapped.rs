@@ -1,8 +1,8 @@
 //! Memory in pages of its own, and files.
 
 use super::{Memory, OwnMemory};
-use crate::seam::Error;
 use hca::Mapping;
+use seam::Error;
 use std::fmt;
 use std::io;
 use std::ops::{Deref, DerefMut};

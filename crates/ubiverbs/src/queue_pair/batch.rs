@@ -2,13 +2,13 @@
 
 use crate::address::AddressHandle;
 use crate::buffer::{Destination, Source};
-use crate::lock;
 use crate::operation::Operation;
 use crate::queue_pair::{Core, QueuePair, work::Work};
 use crate::remote::RemoteSlice;
-use crate::seam::{Error, Failed};
 use crate::table::{How, Ticket};
 use crate::transports::{Connected, Datagram, Reliable, Transport};
+use latch::lock;
+use seam::{Error, Failed};
 use std::fmt;
 use std::ops::Range;
 use transport::{Data, DatagramTarget, Operation as Verb, PostError, SendFlags, SendRequest, Sge};

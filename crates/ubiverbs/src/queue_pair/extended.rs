@@ -8,9 +8,9 @@ use crate::queue_pair::{
     work::{Work, keep_aligned},
 };
 use crate::remote::RemoteSlice;
-use crate::seam::{Error, Failed};
 use crate::table::Held;
 use crate::transports::Reliable;
+use seam::{Error, Failed};
 use std::any::Any;
 use std::fmt;
 use transport::{Data, PostError, SendFlags, SendRequest};

@@ -8,8 +8,8 @@ use crate::queue_pair::{
     Core, QueuePair,
     builder::{Connection, random_psn},
 };
-use crate::seam::{Error, Failed};
 use crate::transports::{Connected, Datagram, Transport};
+use seam::{Error, Failed};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;

@@ -5,8 +5,8 @@ use crate::completion::ReceivedInto;
 use crate::operation::Operation;
 use crate::posting::post_scatter;
 use crate::queue_pair::{Core, PreparedQueuePair, QueuePair};
-use crate::seam::Failed;
 use crate::transports::Transport;
+use seam::Failed;
 
 impl<T: Transport> QueuePair<T> {
     /// Posts a receive into a buffer of any type: several of them, of which each is filled before the next; a

@@ -7,8 +7,8 @@ use crate::operation::Operation;
 use crate::posting::RequestPieces;
 use crate::queue_pair::{Core, Flush};
 use crate::remote::RemoteSlice;
-use crate::seam::{Error, Failed};
 use crate::table::{Held, Reporter, Ticket};
+use seam::{Error, Failed};
 use transport::{Bind, Data, DatagramTarget, Operation as Verb, PostError, SendFlags, SendRequest, Sge};
 use wire::{Key, Placement, Selectivity, Srqn};
 

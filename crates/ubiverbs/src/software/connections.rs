@@ -1,12 +1,12 @@
 //! The connection manager of this process.
 
 use super::Software;
-use crate::seam::{
+use hca::cm::{CmError, ConnectParameters, Id, IdOption};
+use seam::{
     ConnectError, Error,
     connections::{ConnectionEvent, ConnectionId, Connections, EventChannel},
     own,
 };
-use hca::cm::{CmError, ConnectParameters, Id, IdOption};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
@@ -32,7 +32,7 @@ impl Connections for Software {
         kind: Kind,
     ) -> Result<Arc<dyn ConnectionId>, Error> {
         let channel = own::<OurEvents>(&**channel, "event channel")?;
-        Ok(Id::new(&self.nic, &channel.0, space, kind, 0))
+        Ok(Arc::new(OurId(Id::new(&self.nic, &channel.0, space, kind, 0))))
     }
 }
 
@@ -50,8 +50,8 @@ impl EventChannel for OurEvents {
 
     fn try_take(&self) -> Option<ConnectionEvent> {
         let hca::cm::Event { id, listener, kind, status, body } = self.0.try_take()?;
-        let listener = listener.map(|listener| listener as Arc<dyn ConnectionId>);
-        Some(ConnectionEvent { id, listener, kind, status, body })
+        let ours = |id| Arc::new(OurId(id)) as Arc<dyn ConnectionId>;
+        Some(ConnectionEvent { id: ours(id), listener: listener.map(ours), kind, status, body })
     }
 
     fn observe(&self, observer: Box<dyn Fn() + Send + Sync>) {
@@ -73,89 +73,97 @@ fn refused(error: CmError) -> Error {
     })
 }
 
-impl ConnectionId for Id {
+/// A handle of an id.
+#[derive(Debug)]
+struct OurId(Arc<Id>);
+
+impl ConnectionId for OurId {
+    fn identity(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
+    }
+
     fn user(&self) -> u64 {
-        Id::user(self)
+        self.0.user()
     }
 
     fn set_user(&self, user: u64) {
-        Id::set_user(self, user);
+        self.0.set_user(user);
     }
 
     fn device(&self) -> Option<String> {
-        Id::device(self).map(|device| device.name().to_owned())
+        self.0.device().map(|device| device.name().to_owned())
     }
 
     fn source(&self) -> Option<SocketAddr> {
-        Id::source(self)
+        self.0.source()
     }
 
     fn destination(&self) -> Option<SocketAddr> {
-        Id::destination(self)
+        self.0.destination()
     }
 
     fn set(&self, option: IdOption) -> Result<(), Error> {
-        Id::set(self, option).map_err(refused)
+        self.0.set(option).map_err(refused)
     }
 
     fn bind(&self, address: SocketAddr) -> Result<(), Error> {
-        Id::bind(self, address).map_err(refused)
+        self.0.bind(address).map_err(refused)
     }
 
     fn listen(&self, backlog: u32) -> Result<(), Error> {
-        Id::listen(self, backlog).map_err(refused)
+        self.0.listen(backlog).map_err(refused)
     }
 
     fn resolve_address(&self, source: Option<SocketAddr>, destination: SocketAddr) -> Result<(), Error> {
-        Id::resolve_address_within(self, source, destination, ADDRESS_TIMEOUT).map_err(refused)
+        self.0.resolve_address_within(source, destination, ADDRESS_TIMEOUT).map_err(refused)
     }
 
     fn resolve_route(&self) -> Result<(), Error> {
-        Id::resolve_route(self).map_err(refused)
+        self.0.resolve_route().map_err(refused)
     }
 
     fn connect(&self, parameters: &ConnectParameters<'_>) -> Result<(), Error> {
-        Id::connect(self, parameters).map_err(refused)
+        self.0.connect(parameters).map_err(refused)
     }
 
     fn accept(&self, parameters: &ConnectParameters<'_>) -> Result<(), Error> {
-        Id::accept(self, parameters).map_err(refused)
+        self.0.accept(parameters).map_err(refused)
     }
 
     fn reject(&self, reason: RejectReason, private_data: &[u8]) -> Result<(), Error> {
-        Id::reject(self, reason, private_data).map_err(refused)
+        self.0.reject(reason, private_data).map_err(refused)
     }
 
     fn establish(&self) -> Result<(), Error> {
-        Id::establish(self).map_err(refused)
+        self.0.establish().map_err(refused)
     }
 
     fn notify_established(&self) -> Result<(), Error> {
-        Id::notify_established(self).map_err(refused)
+        self.0.notify_established().map_err(refused)
     }
 
     fn disconnect(&self, private_data: &[u8]) -> Result<(), Error> {
-        self.disconnect_with(private_data).map_err(refused)
+        self.0.disconnect_with(private_data).map_err(refused)
     }
 
     fn modify_for(&self, state: State) -> Result<Modify, Error> {
-        Id::modify_for(self, state).map_err(refused)
+        self.0.modify_for(state).map_err(refused)
     }
 
     fn join(&self, group: IpAddr, user: u64) -> Result<(), Error> {
-        Id::join(self, group, user).map_err(refused)
+        self.0.join(group, user).map_err(refused)
     }
 
     fn leave(&self, group: IpAddr) -> Result<(), Error> {
-        Id::leave(self, group).map_err(refused)
+        self.0.leave(group).map_err(refused)
     }
 
     fn migrate(&self, to: &Arc<dyn EventChannel>) -> Result<(), Error> {
         let to = own::<OurEvents>(&**to, "event channel")?;
-        Id::migrate(self, &to.0).map_err(refused)
+        self.0.migrate(&to.0).map_err(refused)
     }
 
     fn destroy(&self) {
-        Id::destroy(self);
+        self.0.destroy();
     }
 }

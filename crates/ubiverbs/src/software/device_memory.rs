@@ -1,7 +1,7 @@
 //! Memory of the device, which the NIC of this process keeps beside the program's.
 
-use crate::seam::{DeviceMemory, Error};
 use hca::Nic;
+use seam::{DeviceMemory, Error};
 use std::sync::Arc;
 use transport::{Access, ProtectionDomain};
 use wire::Key;

@@ -1,7 +1,7 @@
 //! How a thread waits for a future: it looks a little, then sleeps on the NIC until something happens.
 
-use crate::seam::{self, Error};
 use hca::{CompletionChannel, CompletionQueue, Nic};
+use seam::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;

@@ -25,7 +25,7 @@
 use super::ToAddresses;
 use super::shared::{self, Core};
 use crate::block_on::{block_on, block_on_for};
-use crate::lock;
+use latch::lock;
 use std::fmt;
 use std::future::Future;
 use std::io::{self, IoSlice, Read, Write};

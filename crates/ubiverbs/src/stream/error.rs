@@ -1,6 +1,6 @@
 //! Errors of streams, of the kinds that a user of TCP expects.
 
-use crate::seam::{ConnectError, environment};
+use seam::{ConnectError, environment};
 use sockets::{Broken, Error};
 use std::io;
 use std::net::SocketAddr;

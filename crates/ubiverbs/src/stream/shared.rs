@@ -1,7 +1,8 @@
 //! What the handles of a stream share: the socket, and the tasks that wait for it.
 
 use super::error;
-use crate::{lock, wake};
+use latch::lock;
+use seam::wake;
 use sockets::{Error, Readiness, Receive, Scatter, Shutdown, Slices, Socket, Waitable};
 use std::fmt;
 use std::future::Future;

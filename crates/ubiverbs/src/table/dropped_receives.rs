@@ -14,7 +14,7 @@
 
 use super::{After, Finish, Held, How, Inner, Observer, Slot, State, Table, Ticket};
 use crate::completion::Completion as Told;
-use crate::lock;
+use latch::lock;
 use std::any::TypeId;
 use transport::{Completion, PostError, Status};
 

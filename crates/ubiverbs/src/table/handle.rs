@@ -2,7 +2,7 @@
 
 use super::dropped_receives::Message;
 use super::{Finish, Observer, Reporter, Slot, State, Table, Ticket};
-use crate::lock;
+use latch::lock;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};

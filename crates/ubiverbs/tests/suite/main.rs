@@ -12,6 +12,7 @@
 //! - `misuse`: what the compiler does not notice
 //! - `arguments`: arguments that make no sense
 //! - `encoding`: endpoints and remote slices as bytes and as text
+//! - `errors`: how errors read, as `main` prints them
 //! - `facts`: what a program can ask
 //! - `events`: what a program hears of beside completions
 //! - `ending`: how connections end, through shared memory
@@ -28,6 +29,7 @@ mod cancellation;
 mod device_memory;
 mod encoding;
 mod ending;
+mod errors;
 mod events;
 mod facts;
 mod features;

@@ -24,7 +24,7 @@ const EQUAL_MIN: u32 = 4;
 /// So many small regions close together are reported.
 const SMALL_MIN: u32 = 64;
 /// What is small: less than a page.
-const SMALL: u64 = 4096;
+const SMALL_REGION_BYTES: u64 = 4096;
 /// How close: in the same 2 MiB.
 const NEIGHBOURHOOD_BITS: u32 = 21;
 /// More than any program has memory: the whole address space.
@@ -159,14 +159,16 @@ impl Registration {
     }
 
     fn small(&mut self, pd: u32, address: u64, length: u64, access: Access, out: &mut Out<'_>) {
-        if length >= SMALL {
+        if length >= SMALL_REGION_BYTES {
             return;
         }
         let count = self.small.entry((pd, address >> NEIGHBOURHOOD_BITS, access.bits())).or_default();
         *count += 1;
         if *count >= SMALL_MIN {
             let near = address >> NEIGHBOURHOOD_BITS << NEIGHBOURHOOD_BITS;
-            let what = format!("{count} regions of less than {SMALL} bytes are registered near {near:#x} in PD {pd}");
+            let what = format!(
+                "{count} regions of less than {SMALL_REGION_BYTES} bytes are registered near {near:#x} in PD {pd}"
+            );
             let advice =
                 "allocate the buffers as one piece of memory, register it once, and use its key for all of them";
             let finding = Finding::new(MANY_SMALL_REGIONS, Subject::Domain(pd), what, advice);
@@ -185,7 +187,7 @@ impl Registration {
             }
         }
         let near = (region.pd, region.address >> NEIGHBOURHOOD_BITS, bits);
-        if let Some(count) = self.small.get_mut(&near).filter(|_| region.length < SMALL) {
+        if let Some(count) = self.small.get_mut(&near).filter(|_| region.length < SMALL_REGION_BYTES) {
             *count = count.saturating_sub(1);
             if *count == 0 {
                 self.small.remove(&near);

@@ -30,7 +30,7 @@ const PAIRS_WITHIN_NS: u64 = 60_000_000_000;
 const SAME_BUFFER: u32 = 16;
 
 /// How small a buffer is small, and how many are many.
-const SMALL: u64 = 4096;
+const SMALL_BUFFER_BYTES: u64 = 4096;
 const MANY_SMALL: u32 = 256;
 
 /// In how many domains a buffer is registered until it is reported.
@@ -126,7 +126,7 @@ impl Examine for DataPath {
 
 impl DataPath {
     fn registered(&mut self, key: u32, pd: u32, address: u64, length: u64, out: &mut Out<'_>) {
-        if length <= SMALL {
+        if length <= SMALL_BUFFER_BYTES {
             let small = self.small.entry(pd).or_default();
             *small += 1;
             if *small == MANY_SMALL {
@@ -158,7 +158,7 @@ impl DataPath {
 
     fn deregistered(&mut self, key: u32, model: &Model, out: &mut Out<'_>) {
         if let Some(region) = model.regions.get(&key) {
-            if region.length <= SMALL
+            if region.length <= SMALL_BUFFER_BYTES
                 && let Some(small) = self.small.get_mut(&region.pd)
             {
                 *small = small.saturating_sub(1);
@@ -262,7 +262,7 @@ fn many_small(pd: u32, count: u32) -> Finding {
     Finding::new(
         MANY_SMALL_REGIONS,
         Subject::Domain(pd),
-        format!("{count} buffers of {SMALL} bytes or less are registered one by one in PD {pd}"),
+        format!("{count} buffers of {SMALL_BUFFER_BYTES} bytes or less are registered one by one in PD {pd}"),
         "allocate one large block, register it once with ibv_reg_mr, and cut the buffers from it: one lkey for all",
     )
     .because(

@@ -36,6 +36,13 @@ pub struct Stats {
     pub congestion: Option<Congestion>,
 }
 
+impl Stats {
+    /// What a queue pair has counted.
+    pub fn new(traffic: Traffic, incidents: Incidents, congestion: Option<Congestion>) -> Stats {
+        Stats { traffic, incidents, congestion }
+    }
+}
+
 /// How congested the way to another process is. All queue pairs of this process that lead there have this in common.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -46,4 +53,11 @@ pub struct Congestion {
     pub window: u64,
     /// How many are.
     pub in_flight: u64,
+}
+
+impl Congestion {
+    /// How congested a way is.
+    pub fn new(round_trip: Option<Duration>, window: u64, in_flight: u64) -> Congestion {
+        Congestion { round_trip, window, in_flight }
+    }
 }

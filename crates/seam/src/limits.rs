@@ -1,13 +1,13 @@
 //! What a device allows.
 
-/// What a device allows. Asked for by [`Context::limits`](crate::Context::limits).
+/// What a device allows. Returned by `Context::limits`.
 ///
 /// ```
 /// let limits = ubiverbs::device("ubi_lo")?.open()?.limits();
 /// assert!(limits.max_pieces >= 4 && limits.max_message >= 1 << 30);
 /// # Ok::<(), ubiverbs::Error>(())
 /// ```
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 #[doc(alias = "ibv_device_attr")]
 #[doc(alias = "ibv_device_attr_ex")]
 #[doc(alias = "ibv_query_device")]

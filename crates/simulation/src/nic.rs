@@ -1,15 +1,15 @@
-//! The NIC of a party: the seam of [`backend`](crate::backend) on a simulated network. One device, with the addresses
+//! The NIC of a party: the [seam] on a simulated network. One device, with the addresses
 //! of its host.
 
 use super::pair::{PairRecord, SimulatedPair, SimulatedShared};
 use super::queue::{self, Queue, SimulatedChannel, SimulatedQueue};
 use super::world::PartyLife;
-use crate::seam::{
+use hca::{limits, multicast};
+use memory::{Memory, RegionSpec, Translation, WindowType};
+use seam::{
     AsyncEvent, Backend, Channel, CompletionQueue, Context, DeviceInfo, DeviceLimits, DeviceMemory, Error, Parker,
     Port, QueuePair, QueuePairSpec, SharedReceiveQueue, own,
 };
-use hca::limits;
-use memory::{Memory, RegionSpec, Translation, WindowType};
 use sim::{HostId, QpSpec, SrqSpec};
 use std::io;
 use std::net::IpAddr;
@@ -78,7 +78,7 @@ impl Nic {
 
 impl Backend for Nic {
     fn devices(&self) -> Vec<DeviceInfo> {
-        vec![DeviceInfo { name: DEVICE_NAME.into(), guid: guid(self.host) }]
+        vec![DeviceInfo::new(DEVICE_NAME, guid(self.host))]
     }
 
     fn addresses(&self, device: &str) -> Vec<Gid> {
@@ -133,12 +133,30 @@ struct Opened {
 unsafe impl Context for Opened {
     fn port(&self) -> Port {
         let active = self.nic.place.with(|_, _| ()).is_some();
-        Port { active, mtu: PATH_MTU, gids: self.nic.gids.iter().copied().map(Some).collect() }
+        Port::new(active, PATH_MTU, self.nic.gids.iter().copied().map(Some).collect())
     }
 
     fn limits(&self) -> DeviceLimits {
         let memory = self.nic.memory.limits();
-        crate::limits::limits_of(memory.regions, memory.region_length, memory.windows, memory.device_memory)
+        let transport = transport::Limits::default();
+        let mut allowed = DeviceLimits::default();
+        allowed.max_queue_pairs = limits::MAX_QP;
+        allowed.max_work_requests = limits::MAX_WR;
+        allowed.max_pieces = limits::MAX_SGE;
+        allowed.max_inline = limits::MAX_INLINE;
+        allowed.max_message = transport::MAX_MESSAGE;
+        allowed.max_reads = transport.max_rd_atomic;
+        allowed.max_reads_of_peer = transport.max_dest_rd_atomic;
+        allowed.max_completions = hca::MAX_ENTRIES;
+        allowed.max_shared_receive_queues = limits::MAX_SRQ;
+        allowed.max_regions = memory.regions;
+        allowed.max_region_length = memory.region_length;
+        allowed.max_windows = memory.windows;
+        allowed.device_memory = memory.device_memory;
+        allowed.max_groups = multicast::max_groups();
+        allowed.max_group_members = multicast::MAX_MEMBERS;
+        allowed.clock_hertz = 1_000_000_000;
+        allowed
     }
 
     fn counters(&self) -> Counters {

@@ -57,8 +57,11 @@ pub struct ConnectionEvent {
     pub body: Body,
 }
 
-/// An endpoint of the connection manager. [`cm::Id`](crate::cm::Id) says what each call does.
+/// An endpoint of the connection manager. `ubiverbs::cm::Id` says what each call does.
 pub trait ConnectionId: Debug + Send + Sync {
+    /// What all handles of this id return, and those of no other id that exists.
+    fn identity(&self) -> usize;
+
     /// What the program keeps with it; 0 at first.
     fn user(&self) -> u64;
 

@@ -3,8 +3,8 @@
 use super::nic::Events;
 use super::queue::Queue;
 use super::world::{Inner, Observer, PartyLife};
-use crate::lock;
-use crate::seam::{Error, QueuePair, SharedReceiveQueue, Stats};
+use latch::lock;
+use seam::{Error, QueuePair, SharedReceiveQueue, Stats};
 use sim::{QpId, SrqId};
 use std::sync::{Arc, Mutex};
 use transport::{
@@ -75,7 +75,7 @@ unsafe impl QueuePair for SimulatedPair {
     fn stats(&self) -> Stats {
         let counters = self.with(|inner, qp| inner.sim().queue_pair(qp).map(|pair| pair.counters()));
         let Counters { traffic, incidents, .. } = counters.flatten().unwrap_or_default();
-        Stats { traffic, incidents, congestion: None }
+        Stats::new(traffic, incidents, None)
     }
 
     fn modify(&self, modify: &Modify) -> Result<(), ModifyError> {

@@ -5,9 +5,9 @@
 use super::connections::{Channel, SimulatedId};
 use super::nic;
 use super::world::After;
-use crate::seam::connections::ConnectionEvent;
 use cm::id::{Body, EventKind, LocalAddress, Output};
 use cm::{IdError, IdKey, Ids, Time};
+use seam::connections::ConnectionEvent;
 use sim::{HostId, Management, QpId, Sim};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;

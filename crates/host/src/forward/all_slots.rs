@@ -15,7 +15,7 @@ const SLOT_LIST_CACHE_TIME: Duration = Duration::from_millis(20);
 
 /// The slots of this host, as found out lately.
 #[derive(Debug, Default)]
-pub(super) struct Everybody {
+pub(super) struct AllSlots {
     slots: BTreeSet<Slot>,
     read: Option<Instant>,
     /// Messages that the time since then has not made up for, and until when that was counted.
@@ -23,7 +23,7 @@ pub(super) struct Everybody {
     counted: Option<Instant>,
 }
 
-impl Everybody {
+impl AllSlots {
     /// The slots that a packet goes to; none if there were too many packets lately.
     pub fn slots(&mut self, now: Instant) -> Option<BTreeSet<Slot>> {
         let earned = self.counted.map_or(0, |counted| {
@@ -56,20 +56,20 @@ mod tests {
     use crate::slots::Slots;
 
     #[test]
-    fn everybody_is_told_so_often_and_no_more() {
+    fn all_slots_are_told_so_often_and_no_more() {
         let slots = Slots::open().unwrap();
         let slot = slots.take().unwrap();
-        let (mut everybody, start) = (Everybody::default(), Instant::now());
-        assert!(everybody.slots(start).is_some_and(|all| all.contains(&slot)));
+        let (mut all_slots, start) = (AllSlots::default(), Instant::now());
+        assert!(all_slots.slots(start).is_some_and(|all| all.contains(&slot)));
         let later = slots.take().unwrap();
         assert!(
-            everybody
+            all_slots
                 .slots(start + 2 * SLOT_LIST_CACHE_TIME)
                 .is_some_and(|all| all.contains(&slot) && all.contains(&later))
         );
         // Other tests have slots, too, so a packet is at least two messages.
         let mut messages = |at| -> u32 {
-            (0..MAX_MESSAGES_PER_SECOND).filter_map(|_| everybody.slots(at)).map(|all| all.len() as u32).sum()
+            (0..MAX_MESSAGES_PER_SECOND).filter_map(|_| all_slots.slots(at)).map(|all| all.len() as u32).sum()
         };
         let (at, half) = (start + Duration::from_secs(5), Duration::from_millis(500));
         // The last packet of a row may go beyond the limit, by as many as there are slots.

@@ -26,8 +26,8 @@
 //! });
 //! ```
 //!
-//! The same functions run on the NIC of a process, unchanged: inside of a party, [`devices`](crate::devices), the
-//! connection manager and the crate's timers are the simulation's. Packets, retries, timeouts and errors are those of
+//! The same functions run on the NIC of a process, unchanged: inside of a party, `ubiverbs::devices`, the
+//! connection manager and the API's timers are the simulation's. Packets, retries, timeouts and errors are those of
 //! the same transport and the same connection manager, and memory is the program's own.
 //!
 //! # What is simulated
@@ -35,7 +35,7 @@
 //! | | |
 //! |---|---|
 //! | a party | one host with one device (`ubi_sim0`), an address of IPv4 and one of IPv6, one process. `cm::connect("name:port")` finds it by its name |
-//! | time | stands still while a party computes; when all of them wait, it goes on to the next thing that happens. [`sleep`](crate::sleep) and [`timeout`](crate::timeout) go by it |
+//! | time | stands still while a party computes; when all of them wait, it goes on to the next thing that happens. `ubiverbs::sleep` and `timeout` go by it |
 //! | chance | whose turn it is, and every fault, follow from the seed: same seed, same events |
 //! | a party that [is killed](Faults::kill) | its process ends without a word; its host tells its peers, as the NIC of a process does |
 //! | a host that [loses its power](Faults::power_off) | nobody tells anybody |
@@ -46,11 +46,12 @@
 //!
 //! # What a party must not do
 //!
-//! - **Wait in a call that blocks** (`wait`, `wait_for`, [`block_on`](crate::block_on)): the clock would stand still
+//! - **Wait in a call that blocks** (`wait`, `wait_for`, `block_on`): the clock would stand still
 //!   for ever. Such a call panics, and says so; await instead.
 //! - **Poll in a loop** without awaiting: after a million looks at empty queues it panics, and says so.
 //! - **Use threads, sockets or clocks** of the system, if the run is to be had again.
-//! - **Use [`stream`](crate::stream)s**: they have their own way to the NIC of the process and answer an error.
+//! - **Use `ubiverbs::stream`s**: they have their own way to the NIC of the process and answer an error.
+#![deny(unsafe_code)]
 
 mod builder;
 mod connections;
@@ -69,9 +70,9 @@ pub use failure::Failure;
 /// The simulator's words: what the network did, and what a link is like.
 pub use sim::{Counters, LinkConfig, LinkKind, Red};
 
-use crate::lock;
-use crate::seam::environment::Deadline;
 use executor::{Executor, Work};
+use latch::lock;
+use seam::environment::Deadline;
 use sim::Sim;
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -315,7 +316,7 @@ impl Faults {
     }
 
     /// Ends a party's process, at whatever it is, without a word of its own. Its host ends its connections: peers hear
-    /// that it [has died](crate::CloseReason::PeerDied). A party that has ended already stays so.
+    /// that it [has died](seam::CloseReason::PeerDied). A party that has ended already stays so.
     pub fn kill(&self, party: &str) {
         self.executor.kill(self.party(party), true);
     }

@@ -1,5 +1,5 @@
 //! In what the code of a thread runs: in the process, with its NIC, clock and resolver, or in an environment that says
-//! what those are. A simulation puts the code of its parties into one; nothing here knows that.
+//! what those are. A simulation puts the code of its parties into one, with the feature `environments`.
 
 use super::{Backend, Error};
 use std::any::Any;
@@ -12,7 +12,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 /// What a program asks of the environment that it runs in.
-pub(crate) trait Environment: Any {
+pub trait Environment: Any {
     /// Its NIC.
     fn backend(&self) -> Result<Arc<dyn Backend>, Error>;
 
@@ -33,7 +33,7 @@ pub(crate) trait Environment: Any {
 }
 
 /// A moment that a task waits for.
-pub(crate) trait Deadline: Send + Sync {
+pub trait Deadline: Send + Sync {
     /// Whether it has come; if not, wakes the task then.
     fn has_come(&mut self, waker: &Waker) -> bool;
 }
@@ -44,8 +44,8 @@ thread_local! {
 
 /// The environment of this thread's code; none if that is the process. Known at compile time where nothing makes any.
 #[inline]
-pub(crate) fn current() -> Option<Rc<dyn Environment>> {
-    if !cfg!(feature = "simulation") {
+pub fn current() -> Option<Rc<dyn Environment>> {
+    if !cfg!(feature = "environments") {
         return None;
     }
     CURRENT.with(|current| current.try_borrow().ok()?.clone())
@@ -53,17 +53,17 @@ pub(crate) fn current() -> Option<Rc<dyn Environment>> {
 
 /// Tells the environment, if there is one, what the task that is polled is about to wait for.
 #[inline]
-pub(crate) fn waits_for(what: impl FnOnce() -> String) {
+pub fn waits_for(what: impl FnOnce() -> String) {
     if let Some(environment) = current() {
         environment.waits_for(what());
     }
 }
 
 /// Restores what was.
-#[cfg(feature = "simulation")]
+#[cfg(feature = "environments")]
 struct Restore(Option<Rc<dyn Environment>>);
 
-#[cfg(feature = "simulation")]
+#[cfg(feature = "environments")]
 impl Drop for Restore {
     fn drop(&mut self) {
         CURRENT.with(|current| *current.borrow_mut() = self.0.take());
@@ -71,8 +71,8 @@ impl Drop for Restore {
 }
 
 /// Runs something in an environment.
-#[cfg(feature = "simulation")]
-pub(crate) fn run_in<R>(environment: Rc<dyn Environment>, work: impl FnOnce() -> R) -> R {
+#[cfg(feature = "environments")]
+pub fn run_in<R>(environment: Rc<dyn Environment>, work: impl FnOnce() -> R) -> R {
     let _restore = Restore(CURRENT.with(|current| current.borrow_mut().replace(environment)));
     work()
 }

@@ -15,7 +15,7 @@ use wire::{Aeth, AtomicAckEth, Headers, Msn, NakCode, Opcode, Operation, Positio
 
 /// What a READ, atomic or flush left behind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kept {
+pub(crate) enum ResponderResource {
     /// Memory to be read: again, as it is then, when the request is repeated.
     Read(Subject, Range),
     /// What the eight bytes were before the operation, which must not run twice.
@@ -25,33 +25,33 @@ pub(crate) enum Kept {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Answered {
+struct ExecutedRequest {
     psn: Psn,
     psns: u32,
     msn: Msn,
-    kept: Kept,
+    kept: ResponderResource,
     operation: Operation,
-    /// All of the answer has been handed out, once at least.
+    /// All of the response has been handed out, once at least.
     complete: bool,
-    /// The part of the answer still to be sent.
+    /// The part of the response still to be sent.
     stream: Option<Stream>,
 }
 
-/// Packets `next..end` of an answer, of a response that began with packet `first` and whose last byte is `bytes`.
+/// Packets `next..end` of a response that began with packet `first` and whose last byte is `bytes`.
 #[derive(Clone, Copy, Debug)]
 struct Stream {
     first: u32,
     next: u32,
     end: u32,
     bytes: u64,
-    /// The request was repeated: this answer may be given up for a new request's.
+    /// The request was repeated: this response may be given up for a new request's.
     again: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Owed {
     Acknowledgement { psn: Psn, msn: Msn, syndrome: Syndrome },
-    Answer { id: u64 },
+    Response { id: u64 },
 }
 
 /// A response train before its payload is looked up.
@@ -64,19 +64,19 @@ pub(crate) struct ResponseTrain {
 
 #[derive(Debug, Default)]
 #[repr(C)]
-pub(crate) struct Answers {
+pub(crate) struct Responses {
     owed: VecDeque<Owed>,
     /// An acknowledgement that is owed after all these. Mostly it is all that is.
     last: Option<(Psn, Msn)>,
     capacity: usize,
-    kept: VecDeque<Answered>,
-    /// The number of the first kept answer; they count up from there.
+    kept: VecDeque<ExecutedRequest>,
+    /// The number of the first kept request; they count up from there.
     base: u64,
-    /// READs whose answers have been handed out, counted until they are asked for.
+    /// READs whose responses have been handed out, counted until they are asked for.
     pub read: Count,
 }
 
-impl Answers {
+impl Responses {
     pub fn reset(&mut self, capacity: u8) {
         self.kept.clear();
         self.owed.clear();
@@ -105,9 +105,9 @@ impl Answers {
         self.last.is_some() && self.owed.is_empty()
     }
 
-    /// Whether what is owed first is an answer.
-    pub fn owes_answer_next(&self) -> bool {
-        matches!(self.owed.front(), Some(Owed::Answer { .. }))
+    /// Whether what is owed first is a response.
+    pub fn owes_response_next(&self) -> bool {
+        matches!(self.owed.front(), Some(Owed::Response { .. }))
     }
 
     /// Takes the acknowledgement that is owed, if it is all that is.
@@ -130,7 +130,7 @@ impl Answers {
         self.owe(Owed::Acknowledgement { psn, msn, syndrome });
     }
 
-    /// False if too much is owed already. Acknowledgements merge and answers are limited by `capacity`, so only a
+    /// False if too much is owed already. Acknowledgements merge and responses are limited by `capacity`, so only a
     /// driver that cannot send comes there; what is not answered will be asked again.
     fn owe(&mut self, owed: Owed) -> bool {
         let room = self.has_room_to_owe();
@@ -148,9 +148,9 @@ impl Answers {
         self.owed.len() + usize::from(self.last.is_some()) < 4 * (self.capacity + 4)
     }
 
-    /// Owes the answer kept at `index`, or leaves it to the next repetition of its request.
-    fn owe_answer(&mut self, index: usize) {
-        if !self.owe(Owed::Answer { id: self.base + index as u64 })
+    /// Owes the response kept at `index`, or leaves it to the next repetition of its request.
+    fn owe_response(&mut self, index: usize) {
+        if !self.owe(Owed::Response { id: self.base + index as u64 })
             && let Some(answered) = self.kept.get_mut(index)
         {
             answered.stream = None;
@@ -165,21 +165,21 @@ impl Answers {
         }
     }
 
-    /// Keeps an executed request and owes its answer.
-    pub fn answer(&mut self, psn: Psn, psns: u32, msn: Msn, operation: Operation, kept: Kept) {
+    /// Keeps an executed request and owes its response.
+    pub fn keep(&mut self, psn: Psn, psns: u32, msn: Msn, operation: Operation, kept: ResponderResource) {
         if self.kept.len() >= self.capacity && self.kept.pop_front().is_some() {
             self.base += 1;
         }
         let bytes = match kept {
-            Kept::Read(_, range) => range.length,
+            ResponderResource::Read(_, range) => range.length,
             _ => 0,
         };
         let stream = Some(Stream { first: 0, next: 0, end: psns, bytes, again: false });
-        self.kept.push_back(Answered { psn, psns, msn, kept, operation, complete: false, stream });
-        self.owe_answer(self.kept.len() - 1);
+        self.kept.push_back(ExecutedRequest { psn, psns, msn, kept, operation, complete: false, stream });
+        self.owe_response(self.kept.len() - 1);
     }
 
-    /// A request that was executed before comes again: owes the kept answer again, or `false` if there is none that
+    /// A request that was executed before comes again: owes the kept response again, or `false` if there is none that
     /// fits.
     pub fn repeat(&mut self, psn: Psn, operation: Operation, reth: Option<Reth>, mtu: u32) -> bool {
         let found = self.kept.iter().rposition(|kept| psn.distance_from(kept.psn) < kept.psns);
@@ -190,7 +190,7 @@ impl Answers {
         }
         let first = psn.distance_from(answered.psn);
         let (end, bytes) = match (answered.kept, reth) {
-            (Kept::Read(_, range), Some(reth)) => {
+            (ResponderResource::Read(_, range), Some(reth)) => {
                 // The rest of a READ may be asked for: the address has moved on by as many packets as the number has.
                 let skipped = u64::from(first) * u64::from(mtu);
                 let bytes = skipped + u64::from(reth.len);
@@ -205,14 +205,14 @@ impl Answers {
         };
         let waiting = answered.stream.is_some();
         answered.stream = match answered.stream {
-            // The next part of an answer that is being repeated part by part.
+            // The next part of a response that is being repeated part by part.
             Some(stream) if stream.again && stream.end == first => Some(Stream { end, bytes, ..stream }),
             // Still on its way to this packet: it will be sent anyway.
             Some(stream) if stream.next <= first && stream.end >= end => Some(stream),
             _ => Some(Stream { first, next: first, end, bytes, again: true }),
         };
         if !waiting {
-            self.owe_answer(index);
+            self.owe_response(index);
         }
         true
     }
@@ -245,7 +245,7 @@ impl Answers {
                     self.owed.pop_front();
                     return Ok(Some(acknowledgement(connection, psn, msn, syndrome)));
                 }
-                Owed::Answer { id } => id,
+                Owed::Response { id } => id,
             };
             let kept = id.checked_sub(self.base).and_then(|index| self.kept.get_mut(index as usize));
             let Some((answered, stream)) = kept.and_then(|kept| kept.stream.map(|stream| (kept, stream))) else {
@@ -254,13 +254,15 @@ impl Answers {
             };
             let mtu = connection.mtu();
             let longest = match answered.kept {
-                Kept::Read(_, range) if stream.bytes > u64::from(MAX_TRAIN) => port.longest_train(range.key),
+                ResponderResource::Read(_, range) if stream.bytes > u64::from(MAX_TRAIN) => {
+                    port.longest_train(range.key)
+                }
                 _ => MAX_TRAIN,
             };
             let count = (stream.end - stream.next).min((longest / mtu).clamp(1, MOST_PACKETS)).min(packets);
             let psn = answered.psn.add(stream.next);
             let mut region = None;
-            if let Kept::Read(subject, range) = answered.kept {
+            if let ResponderResource::Read(subject, range) = answered.kept {
                 let start = u64::from(stream.next) * u64::from(mtu);
                 let stop = ((u64::from(stream.next) + u64::from(count)) * u64::from(mtu)).min(stream.bytes);
                 let part = Range {
@@ -286,7 +288,7 @@ impl Answers {
             }
             let position = Position::of(stream.next == stream.first, stream.next + count == stream.end);
             let operation = match answered.kept {
-                Kept::Original(_) => Operation::AtomicAcknowledge,
+                ResponderResource::Original(_) => Operation::AtomicAcknowledge,
                 _ => Operation::ReadResponse,
             };
             let opcode = Opcode::of(transport, operation, position, Tail::Plain);
@@ -295,14 +297,14 @@ impl Answers {
             if position != Position::Middle {
                 headers.aeth = Some(Aeth { syndrome: Syndrome::ACK, msn: answered.msn });
             }
-            if let Kept::Original(original) = answered.kept {
+            if let ResponderResource::Original(original) = answered.kept {
                 headers.atomic_ack = Some(AtomicAckEth { original });
             }
             let next = stream.next + count;
             answered.stream = (next < stream.end).then_some(Stream { next, ..stream });
             if next == answered.psns && !answered.complete {
                 answered.complete = true;
-                if let Kept::Read(_, range) = answered.kept {
+                if let ResponderResource::Read(_, range) = answered.kept {
                     self.read.add(range.length);
                 }
             }

@@ -1,11 +1,11 @@
 //! Which party the code of this thread belongs to. The executor says so while it polls a task of the party, and while
-//! the simulation calls one of its observers; everything in the crate that depends on the NIC of "this program" asks for
+//! the simulation calls one of its observers; everything in the API that depends on the NIC of "this program" asks for
 //! its environment first, which this is.
 
 use super::executor::Executor;
 use super::nic::Nic;
 use super::world::World;
-use crate::seam::{
+use seam::{
     Backend, Error,
     environment::{self, Deadline, Environment},
 };

@@ -1,7 +1,7 @@
 //! Requests that are answered with more than an acknowledgement: READ, the atomics, ATOMIC WRITE and FLUSH. Carried out
-//! at once, except that a READ reads when its answer is sent; what is owed and kept of them is in `answers`.
+//! at once, except that a READ reads when its answer is sent; what is owed and kept of them is in `responses`.
 
-use super::answers::Kept;
+use super::responses::ResponderResource;
 use super::{Fault, Message, Responder, Verdict, access_fault, excess_of, fault_of, grant, invalid_request};
 use crate::connection::Connection;
 use crate::port::Port;
@@ -12,7 +12,7 @@ use wire::{Operation, Placement, Psn, Reth, Selectivity};
 
 impl Responder {
     /// READ, atomics, ATOMIC WRITE and FLUSH: carried out at once (a READ when it is sent), answered in order.
-    pub(super) fn question<P: Port>(
+    pub(super) fn read_or_atomic<P: Port>(
         &mut self,
         inbound: &Inbound<'_>,
         connection: &Connection,
@@ -24,7 +24,7 @@ impl Responder {
         if self.message != Message::None {
             return invalid(RequestFault::ReadInMessage);
         }
-        if !self.answers.has_room() {
+        if !self.responses.has_room() {
             return Verdict::Fault(excess_of(RequestFault::TooManyReads, psn));
         }
         let Some(subject) = self.subject(headers.xrc, connection, port) else {
@@ -34,7 +34,7 @@ impl Responder {
             (Operation::ReadRequest, Some(reth), _) => grant(reth, Access::REMOTE_READ, subject, psn, connection, port)
                 .map(|()| {
                     let range = Range { key: reth.rkey, address: reth.va, length: u64::from(reth.len) };
-                    (reth.len.div_ceil(connection.mtu()).max(1), Kept::Read(subject, range))
+                    (reth.len.div_ceil(connection.mtu()).max(1), ResponderResource::Read(subject, range))
                 }),
             (Operation::CompareSwap | Operation::FetchAdd, _, Some(eth)) => {
                 let atomic = match operation {
@@ -43,18 +43,18 @@ impl Responder {
                 };
                 let reth = Reth { va: eth.va, rkey: eth.rkey, len: 8 };
                 run_atomic(reth, atomic, Access::REMOTE_ATOMIC, subject, psn, connection, port)
-                    .map(|original| (1, Kept::Original(original)))
+                    .map(|original| (1, ResponderResource::Original(original)))
             }
             (Operation::AtomicWrite, Some(reth), _) => match <[u8; 8]>::try_from(inbound.payload) {
                 Ok(bytes) if reth.len == 8 => {
                     let atomic = Atomic::Write { bytes };
                     run_atomic(reth, atomic, Access::REMOTE_WRITE, subject, psn, connection, port)
-                        .map(|_| (1, Kept::Done))
+                        .map(|_| (1, ResponderResource::Done))
                 }
                 _ => Err(excess_of(RequestFault::AtomicWriteLength, psn)),
             },
             (Operation::Flush, Some(reth), _) => {
-                self.flush(inbound, reth, subject, connection, port).map(|()| (1, Kept::Done))
+                self.flush(inbound, reth, subject, connection, port).map(|()| (1, ResponderResource::Done))
             }
             _ => Err(fault_of(RequestFault::HeadersMissing, psn)),
         };
@@ -63,7 +63,7 @@ impl Responder {
             Err(fault) => return Verdict::Fault(fault),
         };
         self.msn = self.msn.add(1);
-        self.answers.answer(psn, psns, self.msn, operation, kept);
+        self.responses.keep(psn, psns, self.msn, operation, kept);
         self.expected = psn.add(psns);
         Verdict::Accepted
     }

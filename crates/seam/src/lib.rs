@@ -1,12 +1,67 @@
-//! The seam between the API and the NIC under it: the traits that a NIC implements, the errors, statistics and reasons that
-//! both sides speak of, and what an environment other than the process says of itself. It stands on core crates alone, so
-//! a NIC knows nothing of the API. [`backend`](crate::backend) is what other crates see of it, with the promises of those
-//! traits that are unsafe to implement.
+//! The seam between the safe Rust API and the NIC under it: the traits that a NIC implements, the errors, statistics and
+//! reasons that both sides speak of, and what an environment other than the process says of itself. It stands on core
+//! crates alone: a NIC knows nothing of the API, and the API of no NIC but through it. Work, attributes and completions
+//! are the transport's values; objects are trait objects.
+//!
+//! Two things are expected of every NIC. Work given to it progresses whether or not anybody polls. And the observer of
+//! a completion queue is called after something was added, with no lock held that a call into the NIC would want.
+//!
+//! # Safety
+//!
+//! The API hands out `&mut [u8]` to a buffer as soon as the NIC says that the buffer's work has ended. So the memory
+//! safety of a program rests on what the NIC says, and the traits through which it speaks are unsafe to implement:
+//! [`Context`], [`DeviceMemory`], [`CompletionQueue`], [`QueuePair`] and [`SharedReceiveQueue`]. A crate that
+//! implements them promises:
+//!
+//! 1. **Memory.** The NIC touches the memory of [`Context::register`] only within the range and the rights of a key
+//!    that is registered: for peers where the rights say so, else to carry out work posted for it.
+//! 2. **Keys.** No two registrations that exist at one time have the same key, whether of memory or of device memory.
+//! 3. **Deregistration.** When [`Context::deregister`] returns, answered with an error or not, nothing touches the
+//!    memory through that key.
+//! 4. **Completions.** A completion bears the number (`wr_id`) and the queue pair of work that was posted, comes at
+//!    most once for it, and comes after the NIC has touched its buffers for the last time. Of work that was refused
+//!    there is none.
+//! 5. **Ends.** When [`QueuePair::destroy`], [`SharedReceiveQueue::destroy`] or a [`QueuePair::modify`] to RESET
+//!    returns, the NIC touches no buffer of that queue's work any more. A receive of a shared queue that a destroyed
+//!    queue pair had taken is the one that `destroy` names.
+//!
+//! [`Backend`], [`Channel`] and the traits of [`connections`] are safe to implement: they make such objects or tell of
+//! events, and whatever they answer, no buffer comes back by it.
+//!
+//! Without that promise nothing compiles:
+//!
+//! ```compile_fail,E0200
+//! # use transport::{Access, ProtectionDomain};
+//! # use seam::{DeviceMemory, Error};
+//! # use wire::Key;
+//! #[derive(Debug)]
+//! struct Careless;
+//!
+//! impl DeviceMemory for Careless {
+//! #   fn write(&self, _: u64, _: &[u8]) -> Result<(), Error> { Ok(()) }
+//! #   fn read(&self, _: u64, _: &mut [u8]) -> Result<(), Error> { Ok(()) }
+//!     fn register(&self, _: u64, _: usize, _: ProtectionDomain, _: Access) -> Result<Key, Error> {
+//!         Ok(Key::new(1)) // perhaps the key of a buffer that the program is reading
+//!     }
+//! }
+//! ```
+//!
+//! The other way round the NIC believes what is posted: it writes where work says. So posting is unsafe to call, as
+//! registering is.
+//!
+//! ```compile_fail,E0133
+//! # use transport::ReceiveRequest;
+//! # use seam::QueuePair;
+//! fn post(pair: &dyn QueuePair, into_whose_buffer: ReceiveRequest<'_>) {
+//!     let _ = pair.post_receive(&[into_whose_buffer]);
+//! }
+//! ```
+#![deny(unsafe_code)]
 
 mod close_reason;
 mod connect_error;
 pub mod connections;
-pub(crate) mod environment;
+pub mod environment;
 mod error;
 mod limits;
 mod stats;
@@ -22,7 +77,9 @@ use std::fmt::Debug;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 use transport::{
     Access, Attributes, Capabilities, Completion, Counters, Kind, Modify, ModifyError, PostError, ProtectionDomain,
@@ -77,6 +134,13 @@ pub struct DeviceInfo {
     pub guid: u64,
 }
 
+impl DeviceInfo {
+    /// A device.
+    pub fn new(name: &str, guid: u64) -> DeviceInfo {
+        DeviceInfo { name: name.into(), guid }
+    }
+}
+
 /// The port of a device as it is now.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[doc(alias = "ibv_port_attr")]
@@ -90,10 +154,17 @@ pub struct Port {
     pub gids: Vec<Option<Gid>>,
 }
 
+impl Port {
+    /// A port.
+    pub fn new(active: bool, mtu: Mtu, gids: Vec<Option<Gid>>) -> Port {
+        Port { active, mtu, gids }
+    }
+}
+
 /// An opened device.
 ///
 /// # Safety
-/// It keeps the promises [about memory](crate::backend#safety): memory, keys, deregistration.
+/// It keeps the promises [about memory](crate#safety): memory, keys, deregistration.
 #[allow(unsafe_code)]
 pub unsafe trait Context: Debug + Send + Sync {
     /// Its port as it is now.
@@ -173,7 +244,7 @@ pub unsafe trait Context: Debug + Send + Sync {
 /// deregistered.
 ///
 /// # Safety
-/// It keeps the promise [about keys](crate::backend#safety).
+/// It keeps the promise [about keys](crate#safety).
 #[allow(unsafe_code)]
 pub unsafe trait DeviceMemory: Debug + Send + Sync {
     /// Copies bytes in. The range is known to lie within.
@@ -227,7 +298,7 @@ pub struct QueuePairSpec<'a> {
 /// A completion queue.
 ///
 /// # Safety
-/// It keeps the promise [about completions](crate::backend#safety).
+/// It keeps the promise [about completions](crate#safety).
 #[allow(unsafe_code)]
 pub unsafe trait CompletionQueue: Any + Debug + Send + Sync {
     /// What its channel reports it as.
@@ -268,7 +339,7 @@ pub unsafe trait CompletionQueue: Any + Debug + Send + Sync {
 /// A queue pair.
 ///
 /// # Safety
-/// It keeps the promises [about memory, completions and ends](crate::backend#safety).
+/// It keeps the promises [about memory, completions and ends](crate#safety).
 #[allow(unsafe_code)]
 pub unsafe trait QueuePair: Debug + Send + Sync {
     /// Its number.
@@ -324,7 +395,7 @@ pub unsafe trait QueuePair: Debug + Send + Sync {
 /// A shared receive queue.
 ///
 /// # Safety
-/// It keeps the promises [about memory, completions and ends](crate::backend#safety).
+/// It keeps the promises [about memory, completions and ends](crate#safety).
 #[allow(unsafe_code)]
 pub unsafe trait SharedReceiveQueue: Any + Debug + Send + Sync {
     /// Its number.
@@ -362,6 +433,12 @@ pub trait Channel: Any + Debug + Send + Sync {
 }
 
 /// Finds a NIC's own type behind a trait; another NIC's is refused.
-pub(crate) fn own<'a, T: Any>(object: &'a dyn Any, what: &'static str) -> Result<&'a T, Error> {
+pub fn own<'a, T: Any>(object: &'a dyn Any, what: &'static str) -> Result<&'a T, Error> {
     object.downcast_ref::<T>().ok_or(Error::OtherDevice { what })
+}
+
+/// Wakes a task. It runs in whichever thread made the progress, perhaps the NIC's own: a waker that panics must not
+/// take it along.
+pub fn wake(waker: Waker) {
+    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
 }

@@ -30,12 +30,12 @@ enum Waits {
 
 /// Connections that wait for an answer.
 #[derive(Default, Debug)]
-pub(super) struct Answers {
+pub(super) struct UnansweredMessages {
     /// By local communication identifier: what for, since when, and the queue pair.
     waiting: Map<u32, (Waits, u64, Option<Qpn>)>,
 }
 
-impl Answers {
+impl UnansweredMessages {
     /// A connection is in another state.
     pub fn moved(&mut self, at: u64, qpn: Option<Qpn>, local_comm_id: u32, to: &str) {
         let waits = match to {

@@ -4,14 +4,14 @@ use super::manager::{Handle, Manager};
 use super::nic::{DEVICE_NAME, Nic, gone};
 use super::queue::{Events, must_not_wait};
 use super::world::{After, Observer, PartyLife};
-use crate::seam::{
+use cm::id::address::is_anywhere;
+use cm::id::{ConnectParameters, EventKind, IdOption, IdRecord, LocalAddress, Stage};
+use cm::{IdError, IdKey, Time};
+use seam::{
     Backend, ConnectError, Error,
     connections::{ConnectionEvent, ConnectionId, Connections, EventChannel},
     own,
 };
-use cm::id::address::is_anywhere;
-use cm::id::{ConnectParameters, EventKind, IdOption, IdRecord, LocalAddress, Stage};
-use cm::{IdError, IdKey, Time};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
@@ -156,6 +156,10 @@ impl SimulatedId {
 }
 
 impl ConnectionId for SimulatedId {
+    fn identity(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
     fn user(&self) -> u64 {
         self.user.load(Ordering::Acquire)
     }

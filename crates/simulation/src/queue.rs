@@ -1,8 +1,8 @@
 //! Completion queues and channels of simulated NICs.
 
 use super::world::{Observer, PartyLife};
-use crate::lock;
-use crate::seam::{Channel, CompletionQueue, Error};
+use latch::lock;
+use seam::{Channel, CompletionQueue, Error};
 use std::collections::VecDeque;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};

@@ -6,9 +6,9 @@ use std::io;
 use transport::{Failure, Status, Stop};
 use wire::Qpn;
 
-/// Why a connection ended: what [`closed`](crate::cm::Connection::closed) answers, and what work that was flushed says
+/// Why a connection ended: what `closed` of a connection returns, and what work that was flushed says
 /// ([`CompletionError::reason`]). A queue pair that no connection manager connected has one too:
-/// [`QueuePair::close_reason`](crate::QueuePair::close_reason).
+/// `QueuePair::close_reason`.
 ///
 /// ```
 /// use ubiverbs::{CloseReason, Error, cm};
@@ -84,11 +84,11 @@ impl CloseReason {
     }
 
     /// The reason that the NIC gives.
-    pub(crate) fn of(stop: Stop, qpn: Qpn) -> CloseReason {
+    pub fn of(stop: Stop, qpn: Qpn) -> CloseReason {
         match stop {
             Stop::Work { cause: Failure::PeerGone { .. }, .. } => CloseReason::PeerDied,
             Stop::Work { kind, status, cause } => {
-                CloseReason::Failed(CompletionError { status, work: kind, qpn, cause: Some(cause), reason: None })
+                CloseReason::Failed(CompletionError::new(status, kind, qpn, Some(cause), None))
             }
             Stop::PeerRequest { cause } => CloseReason::PeerFault { cause },
             _ => CloseReason::LocalClose,

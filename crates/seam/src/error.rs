@@ -195,16 +195,20 @@ pub enum Error {
     Overflowed,
 }
 
-/// For those who implement the seam.
 impl Error {
     /// Why something could not be created.
-    pub(crate) fn create<E: std::error::Error + Send + Sync + 'static>(what: &'static str) -> impl FnOnce(E) -> Error {
+    pub fn create<E: std::error::Error + Send + Sync + 'static>(what: &'static str) -> impl FnOnce(E) -> Error {
         move |source| Error::Create { what, source: Box::new(source) }
     }
 
     /// Why memory could not be registered.
-    pub(crate) fn register<E: std::error::Error + Send + Sync + 'static>(length: usize) -> impl FnOnce(E) -> Error {
+    pub fn register<E: std::error::Error + Send + Sync + 'static>(length: usize) -> impl FnOnce(E) -> Error {
         move |source| Error::Register { length, source: Box::new(source) }
+    }
+
+    /// Whether it only says that there is nothing yet, and the descriptor was made non-blocking.
+    pub fn is_would_block(&self) -> bool {
+        matches!(self, Error::System { source, .. } if source.kind() == io::ErrorKind::WouldBlock)
     }
 }
 
@@ -225,7 +229,7 @@ pub struct Argument {
 impl Argument {
     /// Refuses an argument of the caller's caller.
     #[track_caller]
-    pub(crate) fn refuse(call: &'static str, given: impl Into<u128>, allowed: &'static str) -> Argument {
+    pub fn refuse(call: &'static str, given: impl Into<u128>, allowed: &'static str) -> Argument {
         Argument { call, given: given.into(), allowed, at: Location::caller() }
     }
 }
@@ -331,7 +335,7 @@ pub struct CompletionError {
     /// Why, in more detail than the status; always present on our own NIC.
     pub cause: Option<Failure>,
     /// Of work that was flushed: why the queue pair ended.
-    pub(crate) reason: Option<Arc<CloseReason>>,
+    reason: Option<Arc<CloseReason>>,
 }
 
 /// Whose fault it is, and so what a program can do about it.
@@ -353,6 +357,17 @@ pub enum Class {
 }
 
 impl CompletionError {
+    /// How a piece of work ended; `reason` is for work that was flushed.
+    pub fn new(
+        status: Status,
+        work: CompletionKind,
+        qpn: Qpn,
+        cause: Option<Failure>,
+        reason: Option<CloseReason>,
+    ) -> CompletionError {
+        CompletionError { status, work, qpn, cause, reason: reason.map(Arc::new) }
+    }
+
     /// Of work that was flushed: why the queue pair had ended, or its connection.
     pub fn reason(&self) -> Option<&CloseReason> {
         self.reason.as_deref()
@@ -417,7 +432,7 @@ impl CompletionError {
 
 impl CompletionError {
     /// What happened, without the hint.
-    pub(crate) fn sentence(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    pub(super) fn sentence(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} on queue pair {} ended with {}", self.work.name(), self.qpn, self.status)?;
         match (self.reason(), self.cause) {
             (Some(reason), _) => write!(f, ": {reason}"),
@@ -445,6 +460,3 @@ impl std::error::Error for CompletionError {
         self.reason().map(|reason| reason as &(dyn std::error::Error + 'static))
     }
 }
-
-#[cfg(test)]
-mod tests;

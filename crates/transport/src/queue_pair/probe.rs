@@ -1,16 +1,16 @@
-//! A question to the peer of a reliable connection: is your queue pair still there, and still connected to this one? It
+//! A probe of the peer of a reliable connection: is your queue pair still there, and still connected to this one? It
 //! is a packet that the peer has had already, an empty SEND with the last sequence number before the next one. The peer
 //! acknowledges it once more and does nothing else (specification 9.7.5.1.2): it needs no receive, no right and no
-//! sequence number, and neither program sees anything of it. TCP's keep-alive probe is made the same way.
+//! sequence number, and neither program sees anything of it. TCP's keep-alive is made the same way.
 
 use super::{QueuePair, State};
 use crate::state::Kind;
 use crate::train::Inbound;
 use wire::{Headers, Opcode, Operation, Psn, Syndrome};
 
-/// What came of a question.
+/// What came of a probe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) enum QuestionOutcome {
+pub(super) enum ProbeOutcome {
     #[default]
     None,
     /// The peer was asked with this sequence number.
@@ -19,8 +19,8 @@ pub(super) enum QuestionOutcome {
 }
 
 impl QueuePair {
-    /// The question, to be sent to the peer as a packet of its own. None where there is nothing to ask: the queue pair
-    /// is not a reliable connection that is ready to send, or requests are under way, which are questions themselves.
+    /// The probe, to be sent to the peer as a packet of its own. None where there is nothing to ask: the queue pair
+    /// is not a reliable connection that is ready to send, or requests are under way, which are probes themselves.
     pub fn ask_peer(&mut self) -> Option<Headers> {
         let una = self.completer.una();
         let idle = una == self.requester.high() && !self.requester.has_more(&self.queue);
@@ -28,7 +28,7 @@ impl QueuePair {
             return None;
         }
         let psn = una.sub(1);
-        self.question = QuestionOutcome::Asked(psn);
+        self.probe = ProbeOutcome::Asked(psn);
         let mut headers = Headers::new(Opcode::RcSendOnly, self.connection.attributes.dest_qpn, psn);
         headers.bth.pkey = self.connection.pkey;
         headers.bth.ack_req = true;
@@ -46,7 +46,7 @@ impl QueuePair {
 
     /// Whether the peer has answered since it was last asked.
     pub fn peer_answered(&self) -> bool {
-        self.question == QuestionOutcome::Answered
+        self.probe == ProbeOutcome::Answered
     }
 
     /// An acknowledgement of the peer has arrived. It is the answer if it names the packet that the peer was asked
@@ -55,8 +55,8 @@ impl QueuePair {
         let headers = inbound.headers;
         let acknowledges = headers.bth.opcode.operation() == Operation::Acknowledge
             && headers.aeth.is_some_and(|aeth| matches!(aeth.syndrome, Syndrome::Ack { .. }));
-        if acknowledges && self.question == QuestionOutcome::Asked(headers.bth.psn) {
-            self.question = QuestionOutcome::Answered;
+        if acknowledges && self.probe == ProbeOutcome::Asked(headers.bth.psn) {
+            self.probe = ProbeOutcome::Answered;
         }
     }
 }

@@ -4,8 +4,8 @@
 use super::current;
 use super::failure::{Trouble, WaitingTask};
 use super::world::{Step, World};
-use crate::lock;
-use crate::seam::Backend;
+use latch::lock;
+use seam::Backend;
 use sim::Rng;
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};

@@ -1,21 +1,13 @@
 //! How errors read, as `main` prints them.
 
-use super::{CloseReason, CompletionError, Error, Failed};
-use crate::seam::ConnectError;
 use std::io;
-use std::sync::Arc;
-use transport::{CompletionKind, Failure, Status};
-use wire::{NakCode, Psn, Qpn};
+use ubiverbs::cm::ConnectError;
+use ubiverbs::{CloseReason, CompletionError, CompletionKind, Error, Failed, Failure, Psn, Qpn, Status};
+use wire::NakCode;
 
 fn denied() -> CompletionError {
     let cause = Some(Failure::Nak { code: NakCode::RemoteAccess, psn: Psn::new(7), peer: None });
-    CompletionError {
-        status: Status::RemoteAccess,
-        work: CompletionKind::Write,
-        qpn: Qpn::new(0x11),
-        cause,
-        reason: None,
-    }
+    CompletionError::new(Status::RemoteAccess, CompletionKind::Write, Qpn::new(0x11), cause, None)
 }
 
 #[test]
@@ -47,13 +39,8 @@ fn an_error_prints_its_sentence_its_hint_and_what_it_comes_from() {
 
 #[test]
 fn work_that_was_flushed_says_why_and_what_to_do() {
-    let flushed = |reason: Option<CloseReason>| CompletionError {
-        status: Status::WorkRequestFlushed,
-        work: CompletionKind::Receive,
-        cause: Some(Failure::Flushed),
-        reason: reason.map(Arc::new),
-        ..denied()
-    };
+    let (status, kind) = (Status::WorkRequestFlushed, CompletionKind::Receive);
+    let flushed = |reason| CompletionError::new(status, kind, Qpn::new(0x11), Some(Failure::Flushed), reason);
     let died = flushed(Some(CloseReason::PeerDied)).to_string();
     assert_eq!(
         died,
