@@ -102,7 +102,7 @@ pub(crate) fn copy_string(field: &mut [c_char], text: &str) {
 
 /// Copies a list to C's allocator, since C forgets its length.
 pub(crate) fn c_array<T: Copy>(list: &[T]) -> Result<*mut T, Errno> {
-    // SAFETY: takes a size and answers null or as many bytes, aligned for every type of C.
+    // SAFETY: takes a size and returns null or as many bytes, aligned for every type of C.
     let array = unsafe { libc::malloc(size_of_val(list)) }.cast::<T>();
     if array.is_null() {
         return Err(Errno::NO_MEMORY);

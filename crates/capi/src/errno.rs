@@ -44,7 +44,7 @@ impl Errno {
         self.code
     }
 
-    /// The same, for a reason that a person may want to read. It takes the place of an earlier one.
+    /// This errno with a reason that a person may want to read. It takes the place of an earlier one.
     pub(crate) fn because(self, why: impl Display) -> Errno {
         Errno { reason: Reason::of(why), ..self }
     }

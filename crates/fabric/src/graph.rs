@@ -92,7 +92,7 @@ impl Graph {
         Graph { hosts, ..Graph::default() }
     }
 
-    /// Adds `count` switches; answers the first.
+    /// Adds `count` switches; returns the first.
     pub fn add_switches(&mut self, count: u32) -> Node {
         let first = self.nodes();
         self.switches += count;
@@ -103,7 +103,7 @@ impl Graph {
         self.hosts + self.switches
     }
 
-    /// Lays a cable; answers the port from `a` to `b`.
+    /// Lays a cable; returns the port from `a` to `b`.
     pub fn cable(&mut self, a: Node, b: Node, classes: (LinkClass, LinkClass), rate: u64, delay: u64) -> PortId {
         let port = self.edges.len() as PortId;
         self.edges.push(Edge { from: a, to: b, class: classes.0, rate, delay });

@@ -1,4 +1,4 @@
-//! Which thread earns the right to all locks: one that asks often in a row. Where several threads ask by turns the
+//! Which thread earns the right to all locks: one that asks often in a row. Where several threads ask alternately the
 //! process is *crowded*: none gets it, and no thread writes what others read, but for the count of its own stripe. A
 //! watcher, which looks now and then, sees by these counts that one thread asks alone again.
 
@@ -53,7 +53,7 @@ pub(crate) fn ask(me: usize) -> bool {
     enough
 }
 
-/// Whether several threads have asked for the right by turns, so often that none gets it.
+/// Whether several threads have asked for the right alternately, so often that none gets it.
 #[inline]
 pub fn is_crowded() -> bool {
     ASKING.0.thread_changes.load(Ordering::Relaxed) > MAX_THREAD_CHANGES

@@ -187,7 +187,7 @@ impl Manager {
         Ok(key.filter(|key| self.classes.remove(*key, agent)))
     }
 
-    /// Sends a datagram of an agent. `source` answers the address of the port from which another is reached.
+    /// Sends a datagram of an agent. `source` returns the address of the port from which another is reached.
     pub fn send(
         &mut self,
         now: Time,

@@ -1,4 +1,4 @@
-//! Memory of GPUs: found by asking the driver about an address, reached by the driver's copies. The processor never
+//! GPU memory: found by asking the driver about an address, reached by the driver's copies. The processor never
 //! touches it. Which bytes a key opens is decided by the same terms as for other memory; only the copy differs.
 //!
 //! | what | how |

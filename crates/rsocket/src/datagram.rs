@@ -20,7 +20,7 @@ impl DatagramHeader {
     const LENGTH_V4: usize = 8;
     const LENGTH_V6: usize = 24;
 
-    /// Writes it and answers how long it is.
+    /// Writes it and returns how long it is.
     pub fn encode(&self, out: &mut [u8; MAX_DATAGRAM_HEADER]) -> usize {
         *out = [0; MAX_DATAGRAM_HEADER];
         put(out, 2, &self.source.port().to_be_bytes());
@@ -39,7 +39,7 @@ impl DatagramHeader {
         length
     }
 
-    /// Reads the header of a datagram and answers how long it is; `None` if it is none.
+    /// Reads the header of a datagram and returns how long it is; `None` if it is none.
     pub fn decode(bytes: &[u8]) -> Option<(DatagramHeader, usize)> {
         let port = u16::from_be_bytes(get(bytes, 2));
         let [version, length] = get::<2>(bytes, 0);
@@ -86,7 +86,7 @@ impl DiscoveryHeader {
     const DATA: u8 = 0;
     const ANSWER: u8 = 7;
 
-    /// Writes it and answers how long it is.
+    /// Writes it and returns how long it is.
     pub fn encode(&self, out: &mut [u8; Self::MAX_LENGTH]) -> usize {
         *out = [0; Self::MAX_LENGTH];
         let kind = match self.kind {
@@ -109,7 +109,7 @@ impl DiscoveryHeader {
         length
     }
 
-    /// Reads the header of what came over UDP from an address of that family, and answers how long it is; `None` if
+    /// Reads the header of what came over UDP from an address of that family, and returns how long it is; `None` if
     /// it is none.
     pub fn decode(bytes: &[u8], over_ipv4: bool) -> Option<(DiscoveryHeader, usize)> {
         let [version, kind, length, _] = get::<4>(bytes, 4);

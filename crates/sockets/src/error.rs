@@ -34,7 +34,7 @@ impl std::error::Error for Error {}
 impl From<CmError> for Error {
     fn from(error: CmError) -> Error {
         match error {
-            // Kernels answer otherwise for some addresses of the connection manager, but programs of sockets know this.
+            // Kernels answer otherwise for some addresses of the connection manager, but socket programs know this.
             CmError::InUse { .. } => Error(libc::EADDRINUSE),
             _ => Error(error.errno()),
         }

@@ -123,7 +123,7 @@ pub struct Receive {
 }
 
 impl Socket {
-    /// Sends as much as there is room for now, and answers how much that was: none of it is `EAGAIN`.
+    /// Sends as much as there is room for now, and returns how much that was: none of it is `EAGAIN`.
     pub fn send(&self, bytes: &mut Slices<'_>) -> Result<usize, Error> {
         let _turn = self.send_turn.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.send_io_mappings()? {
@@ -234,7 +234,7 @@ impl Socket {
         state.connection().ok()?.protocol.next_transfer(wanted)
     }
 
-    /// Receives what there is, and answers how much that was: 0 at the end, and if there is nothing yet, `EAGAIN`.
+    /// Receives what there is, and returns how much that was: 0 at the end, and if there is nothing yet, `EAGAIN`.
     pub fn receive(&self, into: &mut dyn Scatter, how: Receive) -> Result<usize, Error> {
         let _turn = self.receive_turn.lock().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.lock();

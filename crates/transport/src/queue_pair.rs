@@ -73,7 +73,7 @@ pub struct QueuePairConfig {
 /// come out.
 ///
 /// After every call that takes something in (`modify`, `post_*`, `handle*`), drive it: call
-/// [`poll_transmit`](QueuePair::poll_transmit) until it answers `None` and send each train, then take completions and
+/// [`poll_transmit`](QueuePair::poll_transmit) until it returns `None` and send each train, then take completions and
 /// events until there are none, then ask for the next deadline. **A completion must not be shown to the program before
 /// the trains that were ready with it have been sent.** The crate's documentation has the loop as code.
 ///

@@ -512,7 +512,7 @@ impl SendQueue {
         taken
     }
 
-    /// Shows it instead, if there is one, and answers whether there was.
+    /// Shows it instead, if there is one, and returns whether there was.
     #[inline]
     pub fn show_completion(&mut self, qpn: Qpn, show: impl FnOnce(&Completion)) -> bool {
         self.release_unsignaled();

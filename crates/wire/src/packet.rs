@@ -21,7 +21,7 @@ impl<'a> Packet<'a> {
         Ok(Packet { headers, payload })
     }
 
-    /// [Parses](Packet::parse) in place, and answers the payload. After an error the headers mean nothing.
+    /// [Parses](Packet::parse) in place, and returns the payload. After an error the headers mean nothing.
     #[inline]
     pub fn read(bytes: &'a [u8], headers: &mut Headers) -> Result<&'a [u8], ParseError> {
         let rest = headers.read(bytes)?;

@@ -77,13 +77,13 @@ impl Actor {
         self.hear_within(word, PATIENCE)
     }
 
-    /// The same for so long.
+    /// Waits for it to say something that begins with `word`, for so long.
     pub fn hear_within(&mut self, word: &str, patience: Duration) -> Outcome<String> {
         let heard = self.try_hear(word, patience)?;
         heard.ok_or_else(|| format!("{}: no {word:?} within {patience:?}", self.name).into())
     }
 
-    /// The same; nothing if it says nothing in that time.
+    /// What it says after `word`; nothing if it says nothing in that time.
     pub fn try_hear(&mut self, word: &str, patience: Duration) -> Outcome<Option<String>> {
         let deadline = Instant::now() + patience;
         loop {

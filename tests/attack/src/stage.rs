@@ -88,12 +88,12 @@ impl Pair {
         Pair::start_with(network, place, &[])
     }
 
-    /// The same with variables in the client's environment.
+    /// Starts a pair with variables in the client's environment.
     pub fn start_with(network: &Network, place: VictimPlacement, variables: &[(&str, &str)]) -> Outcome<Pair> {
         Pair::start_after(network, place, variables, |_| Ok(()))
     }
 
-    /// The same; `between` is done when the server is there, with the number of its slot, and before its client comes.
+    /// Starts a pair; `between` is called with the number of the server's slot before the client comes.
     pub fn start_after(
         network: &Network,
         place: VictimPlacement,

@@ -70,7 +70,7 @@ impl End {
         End::on(&Nic::open().unwrap())
     }
 
-    /// The same, where nothing goes through shared memory.
+    /// An end on a NIC of its own that sends nothing through shared memory.
     pub fn over_udp() -> End {
         let mut options = Options::default();
         options.only_udp = true;

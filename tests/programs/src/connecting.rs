@@ -11,7 +11,7 @@ use crate::{Test, expect};
 enum ProgramPlacement {
     Loopback,
     Loopback6,
-    /// The same, with a device that is not the loopback's.
+    /// The loopback's address, with a device that is not the loopback's.
     OtherDevice,
     OtherDevice6,
     HostAddress,

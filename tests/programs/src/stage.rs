@@ -438,7 +438,7 @@ impl Running {
         self.end_watched(|| ())
     }
 
-    /// The same, and looks at something now and then.
+    /// Waits for its end, and looks at something now and then.
     pub fn end_watched(self, watch: impl FnMut()) -> Result<Ended, String> {
         self.end_by(Instant::now() + PATIENCE, watch)
     }

@@ -48,7 +48,7 @@ enum Style {
     Sockperf,
     /// Over rsockets, on our NIC.
     Rstream,
-    /// The same program over TCP.
+    /// `rstream` over TCP.
     RstreamTcp,
 }
 

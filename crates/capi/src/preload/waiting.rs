@@ -155,7 +155,7 @@ impl Sets {
         (0..count).map(entry).filter(|one| one.events != 0).collect()
     }
 
-    /// Writes down what is ready, and answers how many bits that is.
+    /// Writes down what is ready, and returns how many bits that is.
     fn answer(self, fds: &[pollfd]) -> c_int {
         let mut bits = 0;
         for one in fds {

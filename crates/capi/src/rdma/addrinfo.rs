@@ -48,7 +48,7 @@ pub(super) fn hints_for_c(hints: &rdma_addrinfo) -> Result<addrinfo, c_int> {
 /// # Safety
 /// There are `length` bytes to copy.
 unsafe fn copied(bytes: *const c_void, length: usize) -> Result<*mut c_void, Errno> {
-    // SAFETY: takes a size and answers null or as many bytes.
+    // SAFETY: takes a size and returns null or as many bytes.
     let copy = unsafe { libc::malloc(length.max(1)) };
     if copy.is_null() {
         return Err(Errno::NO_MEMORY);
@@ -94,7 +94,7 @@ fn convert(out: &mut rdma_addrinfo, hints: Option<&rdma_addrinfo>, found: &addri
     let gid = match hints.is_some_and(|hints| hints.ai_family == AF_IB) {
         true => {
             out.ai_family = AF_IB;
-            // SAFETY: the C library answers null or an address.
+            // SAFETY: the C library returns null or an address.
             let found = unsafe { address::from_c(found.ai_addr) }?;
             Some(address::gid_to_c(found, port_space(out.ai_port_space as c_uint)?))
         }
@@ -205,7 +205,7 @@ pub(super) unsafe fn look_up(
     if nic.shown_devices().is_empty() {
         return Err(Err(Errno::of(libc::ENODEV)));
     }
-    // SAFETY: takes sizes and answers null or as many bytes, all zero.
+    // SAFETY: takes sizes and returns null or as many bytes, all zero.
     let out = unsafe { libc::calloc(1, size_of::<rdma_addrinfo>()) }.cast::<rdma_addrinfo>();
     // SAFETY: null, or room for the answer, for which all zeros are a value.
     let answer = unsafe { out.as_mut() }.ok_or(Err(Errno::NO_MEMORY))?;

@@ -76,7 +76,7 @@ impl CmDevice {
         unsafe { Handle::new(self.context.0) }
     }
 
-    /// An id uses the device; answers the protection domain that it shares.
+    /// An id uses the device; returns the protection domain that it shares.
     pub fn join(&self) -> Result<*mut ibv_pd, Errno> {
         let mut common = lock(&self.common);
         if common.pd.0.is_null() {

@@ -56,7 +56,7 @@ fn prepare(
     let it = ConnectionId::of(id)?;
     let called = |answer: c_int| if answer == 0 { Ok(()) } else { Err(last_error()) };
     if found.ai_flags as u32 & abi::RAI_PASSIVE != 0 {
-        // SAFETY: `rdma_getaddrinfo` answers null or an address.
+        // SAFETY: `rdma_getaddrinfo` returns null or an address.
         unsafe { it.bind(found.ai_src_addr) }?;
         it.refresh()?;
         if let Some(attributes) = attributes {
@@ -65,7 +65,7 @@ fn prepare(
         }
         return Ok(());
     }
-    // SAFETY: `rdma_getaddrinfo` answers null or addresses.
+    // SAFETY: `rdma_getaddrinfo` returns null or addresses.
     called(unsafe { rdma_resolve_addr(id, found.ai_src_addr, found.ai_dst_addr, RESOLVE_TIMEOUT_MS) })?;
     if found.ai_route_len > 0 {
         // SAFETY: null, or of that length, as `rdma_getaddrinfo` has it.

@@ -114,7 +114,7 @@ impl Operation for Accept {
     }
 }
 
-/// Connects. A socket that does not block answers `EINPROGRESS`.
+/// Connects. On a non-blocking socket it fails with `EINPROGRESS`.
 ///
 /// # Safety
 /// As for `connect`.

@@ -318,7 +318,7 @@ impl Selected {
         Ok(Box::new(Selected { fds, millis }))
     }
 
-    /// Writes down what is ready, and answers how many bits that is.
+    /// Writes down what is ready, and returns how many bits that is.
     fn tell(&self, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set) -> c_int {
         if self.fds.iter().any(|one| one.revents & libc::POLLNVAL != 0) {
             boundary::report(Errno::of(libc::EBADF));

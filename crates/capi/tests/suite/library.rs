@@ -63,7 +63,7 @@ pub fn on_library(program: impl AsRef<std::ffi::OsStr>) -> Command {
     command
 }
 
-/// The same over a link.
+/// A program that runs on the library over a link.
 pub fn on_link(link: Link, program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = on_library(program);
     let name = match link {
@@ -74,8 +74,8 @@ pub fn on_link(link: Link, program: impl AsRef<std::ffi::OsStr>) -> Command {
     command
 }
 
-/// The same on a host of its own, where every user may have raw packets: a network namespace, and a /dev/shm, where the counters
-/// of ended processes are.
+/// A program on the library and a host of its own, where every user may have raw packets: a network namespace, and a
+/// /dev/shm, where the counters of ended processes are.
 pub fn in_namespace(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = on_library("unshare");
     if rustix::process::geteuid().is_root() {

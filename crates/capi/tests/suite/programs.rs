@@ -332,7 +332,7 @@ fn libibmad_asks_a_port_for_its_counters() {
     succeed(&mut in_namespace(program));
 }
 
-/// The same program on the distribution's library prints the same, but for the number of its process.
+/// A program prints on the distribution's library what it prints on ours, but for the number of its process.
 #[test]
 fn names_of_management_are_those_of_the_original() {
     let program = compile("cc", "umad_names.c");

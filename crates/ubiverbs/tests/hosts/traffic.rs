@@ -85,7 +85,7 @@ pub fn list<T: ToString>(things: impl IntoIterator<Item = T>) -> String {
     things.into_iter().map(|thing| thing.to_string()).collect::<Vec<_>>().join(" ")
 }
 
-/// And back.
+/// Reads what [`list`] wrote.
 pub fn parse<T: FromStr>(text: &str) -> Result<Vec<T>, T::Err> {
     text.split_whitespace().map(str::parse).collect()
 }

@@ -42,7 +42,7 @@ fn cancel<R: Outcome>(mut operation: Operation<R>) {
     drop(poll);
 }
 
-/// The same with one that is not done.
+/// Polls a future that is not ready once, and drops it.
 #[track_caller]
 fn cancel_pending<F: Future + Unpin>(mut future: F) {
     assert!(Pin::new(&mut future).poll(&mut TaskContext::from_waker(Waker::noop())).is_pending());
