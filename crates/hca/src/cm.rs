@@ -76,7 +76,7 @@ pub(crate) struct Inner {
     dreqs_for_dead: Vec<death::DreqForDead>,
     host_probes: deserted_hosts::HostProbes,
     /// Peers that may have lost their connection.
-    questions: Vec<stale::Question>,
+    questions: Vec<stale::PeerProbe>,
     /// Channels whose observers are to be told, once the lock is let go.
     told: Vec<Arc<EventChannel>>,
 }

@@ -33,7 +33,7 @@ pub enum Refusal {
     #[error("the port is not open")]
     NoPort,
     /// As many agents as a port may have.
-    #[error("a port has at most {} agents", limits::AGENTS)]
+    #[error("a port has at most {} agents", limits::MAX_AGENTS)]
     TooMany,
     /// A version of RMPP that does not exist, or a class that has none.
     #[error("the class has no segmented messages, or the version of RMPP is not 1")]

@@ -17,13 +17,13 @@ use wire::mad::{MAD_LEN, MadHeader};
 /// What is kept at most, whatever strangers send and programs ask for.
 pub mod limits {
     /// Agents of an open port, as in the kernel.
-    pub const AGENTS: usize = 32;
+    pub const MAX_AGENTS: usize = 32;
     /// Datagrams of a port that wait for an answer.
-    pub const SENDS: usize = 1 << 16;
+    pub const MAX_SENDS: usize = 1 << 16;
     /// Requests whose sender is remembered, for an answer that names no address.
-    pub const REQUESTS: usize = 1024;
+    pub const MAX_REQUESTS: usize = 1024;
     /// Segmented messages that are being received.
-    pub const MESSAGES: usize = 16;
+    pub const MAX_MESSAGES: usize = 16;
 }
 
 /// An open port of a program.
@@ -154,7 +154,7 @@ impl Manager {
     /// Registers an agent; answers its number.
     pub fn register(&mut self, port: PortId, wanted: &Registration) -> Result<u8, Refusal> {
         let open = self.ports.get(&port).ok_or(Refusal::NoPort)?;
-        let free = (0..limits::AGENTS as u8).find(|id| !open.agents.contains_key(id)).ok_or(Refusal::TooMany)?;
+        let free = (0..limits::MAX_AGENTS as u8).find(|id| !open.agents.contains_key(id)).ok_or(Refusal::TooMany)?;
         wanted.check()?;
         let key = wanted.key(open.interface);
         if key.is_some_and(|key| !self.classes.are_free(key, wanted.methods)) {
@@ -224,7 +224,7 @@ impl Manager {
         if self.is_duplicate(&header, is_response, &to) && !(registration.user_rmpp && rmpp::is_active(&bytes)) {
             return Err(SendError::Duplicate);
         }
-        if open_sends(&self.ports, port) >= limits::SENDS {
+        if open_sends(&self.ports, port) >= limits::MAX_SENDS {
             return Err(SendError::TooMany);
         }
         let segments = active.then(|| Sending::new(class, out.bytes.len()));
@@ -359,7 +359,7 @@ impl Manager {
     }
 
     fn take_request(&mut self, (port, agent): (PortId, u8), route: &Route, header: &MadHeader, bytes: Vec<u8>) {
-        if self.requests.len() >= limits::REQUESTS {
+        if self.requests.len() >= limits::MAX_REQUESTS {
             self.requests.pop_front();
         }
         self.requests.push_back((port, header.transaction_id, header.management_class, *route));

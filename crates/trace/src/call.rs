@@ -14,7 +14,7 @@ use crate::text::Text;
 
 /// What memory of the library's holds that a program may not use any more, while a checker listens. A number of such bytes
 /// is the same in either byte order.
-pub const POISON: u8 = 0xdb;
+pub const POISON_BYTE: u8 = 0xdb;
 
 /// A value of a field, for sinks that write fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 pub type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// How long a process may take to answer. On a machine with more work than processors nothing is fast.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const ACTOR_REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Says something to the director.
 pub fn say(word: &str, text: impl std::fmt::Display) {
@@ -74,7 +74,7 @@ impl Actor {
 
     /// Waits for it to say something that begins with `word`, and answers the rest.
     pub fn hear(&mut self, word: &str) -> Outcome<String> {
-        self.hear_within(word, PATIENCE)
+        self.hear_within(word, ACTOR_REPLY_TIMEOUT)
     }
 
     /// Waits for it to say something that begins with `word`, for so long.

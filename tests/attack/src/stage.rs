@@ -9,7 +9,7 @@ use crate::actor::{Actor, Outcome};
 use crate::network::{Network, User};
 
 /// How long victims may take for a few rounds.
-const LIMIT: Duration = Duration::from_secs(90);
+const ROUNDS_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Where the two victims of a pair are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -164,8 +164,8 @@ impl Pair {
                 if !self.server.is_alive() || !self.client.is_alive() {
                     return Ok(Some(format!("{:?}: a victim's process has ended", self.place)));
                 }
-                if begin.elapsed() > LIMIT {
-                    return Ok(Some(format!("{:?}: victims do not get on, after {LIMIT:?}", self.place)));
+                if begin.elapsed() > ROUNDS_TIMEOUT {
+                    return Ok(Some(format!("{:?}: victims do not get on, after {ROUNDS_TIMEOUT:?}", self.place)));
                 }
                 if let Some(rounds) = rounds? {
                     break rounds.parse()?;

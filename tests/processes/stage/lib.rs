@@ -34,11 +34,11 @@ pub const LENGTH: usize = 1 << 20;
 
 /// One test at a time: a process that is killed takes along what the kernel had given it for others, and one that has
 /// ended cannot say it again.
-static TURN: Mutex<()> = Mutex::new(());
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Waits until no other test of this program runs.
 pub fn turn() -> MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A queue pair of the NIC's device on `lo`, with memory that its peer may read and write.

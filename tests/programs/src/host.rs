@@ -158,7 +158,7 @@ pub fn listens(process: u32, port: u16) -> io::Result<bool> {
 
 /// Looks until it is so.
 pub fn wait(what: &str, is_so: impl FnMut() -> bool) -> Result<(), String> {
-    wait_for(PATIENCE, what, is_so)
+    wait_for(PROGRAM_TIMEOUT, what, is_so)
 }
 
 /// Looks until it is so, for so long.

@@ -47,7 +47,7 @@ struct Lane {
     asleep: AtomicU32,
 }
 
-static ALL: PerProcess<[Lane; MAX_CALLS_UNDER_WAY]> = PerProcess::new();
+static LANES: PerProcess<[Lane; MAX_CALLS_UNDER_WAY]> = PerProcess::new();
 
 /// What came of a call: 1 in the word when it is there.
 struct CallAnswer<R> {
@@ -140,7 +140,7 @@ pub(super) fn run_later(call: impl FnOnce() + Send + 'static) {
 
 /// A lane that makes no call.
 fn claim(begun: Instant, patience: Duration) -> Result<&'static Lane, DriverError> {
-    let lanes = ALL.get_or_make(|| std::array::from_fn(|_| Lane::new()));
+    let lanes = LANES.get_or_make(|| std::array::from_fn(|_| Lane::new()));
     loop {
         let free =
             |lane: &&Lane| lane.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();

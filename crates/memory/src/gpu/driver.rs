@@ -228,7 +228,7 @@ macro_rules! call {
 impl Driver {
     /// What it knows of an address; `None` if that is no memory of a GPU, or memory that the processor reaches too.
     pub fn allocation(&self, address: u64) -> Option<Allocation> {
-        const ASKED: [c_uint; 8] = [
+        const ASKED_ATTRIBUTES: [c_uint; 8] = [
             Attribute::Context as c_uint,
             Attribute::MemoryType as c_uint,
             Attribute::BufferId as c_uint,
@@ -239,9 +239,10 @@ impl Driver {
             Attribute::RangeSize as c_uint,
         ];
         // Each answer has room for the longest, and all are little-endian.
-        let mut answers = [0u64; ASKED.len()];
-        let places: [*mut c_void; ASKED.len()] = answers.each_mut().map(|answer| (&raw mut *answer).cast());
-        call!(self.attributes(ASKED.len() as c_uint, ASKED.as_ptr(), places.as_ptr(), address)).ok()?;
+        let mut answers = [0u64; ASKED_ATTRIBUTES.len()];
+        let places: [*mut c_void; ASKED_ATTRIBUTES.len()] = answers.each_mut().map(|answer| (&raw mut *answer).cast());
+        call!(self.attributes(ASKED_ATTRIBUTES.len() as c_uint, ASKED_ATTRIBUTES.as_ptr(), places.as_ptr(), address))
+            .ok()?;
         let [context, memory_type, id, managed, device, ipc, start, length] = answers.map(u64::from_le);
         if memory_type as c_uint != DEVICE_MEMORY || managed & 0xff != 0 || length == 0 {
             return None;

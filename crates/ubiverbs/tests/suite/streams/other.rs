@@ -43,7 +43,7 @@ impl Other {
                 stat.rsplit_once(')').unwrap().1.trim_start().starts_with('T')
             })
         };
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TEST_TIMEOUT;
         while !is_stopped() {
             assert!(Instant::now() < deadline, "it does not stop");
             thread::sleep(Duration::from_millis(1));
