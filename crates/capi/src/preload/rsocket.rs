@@ -18,7 +18,7 @@ pub(super) fn rsocket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
 /// # Safety
 /// As for `accept`.
 pub(super) unsafe fn raccept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: the address is null or has room for the length that is there, as `accept` asks.
     unsafe { lifecycle::take(fd, address, length, Numbered::Beyond) }
 }
 

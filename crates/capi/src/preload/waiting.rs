@@ -19,7 +19,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// `poll`.
 #[unsafe(export_name = "ubiverbs_rspreload_poll")]
 pub unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: there are `count` entries, as `poll` asks.
     unsafe {
         if fds.is_null() || !any_direct(fds, count) {
             return real::poll(fds, count, timeout);
@@ -33,7 +33,7 @@ pub unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c
 /// # Safety
 /// There are so many.
 unsafe fn any_direct(fds: *const pollfd, count: nfds_t) -> bool {
-    // SAFETY: the caller says so.
+    // SAFETY: there are `count` entries.
     (0..count as usize).any(|at| table::direct(unsafe { (*fds.add(at)).fd }).is_some())
 }
 
@@ -66,7 +66,7 @@ pub unsafe extern "C-unwind" fn poll_chk(fds: *mut pollfd, count: nfds_t, timeou
     if room / size_of::<pollfd>() < count as usize {
         overflow();
     }
-    // SAFETY: the caller's promises.
+    // SAFETY: there is room for `count` entries, as was just compared.
     unsafe { poll(fds, count, timeout) }
 }
 
@@ -84,7 +84,7 @@ pub unsafe extern "C-unwind" fn ppoll(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: there are `count` entries, and time and mask are null or one each, as `ppoll` asks.
     unsafe {
         if fds.is_null() || !any_direct(fds, count) {
             return real::ppoll(fds, count, timeout, mask);
@@ -104,7 +104,7 @@ pub unsafe extern "C-unwind" fn ppoll(
 /// # Safety
 /// It is null or a time.
 unsafe fn deadline(timeout: *const timespec) -> Result<Option<Instant>, c_int> {
-    // SAFETY: the caller says so.
+    // SAFETY: null, or a time.
     let Some(time) = (unsafe { timeout.as_ref() }) else { return Ok(None) };
     match (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec)) {
         (Ok(seconds), Ok(rest @ 0..1_000_000_000)) => Ok(Instant::now().checked_add(Duration::new(seconds, rest))),
@@ -124,7 +124,7 @@ pub unsafe extern "C-unwind" fn ppoll_chk(
     if room / size_of::<pollfd>() < count as usize {
         overflow();
     }
-    // SAFETY: the caller's promises.
+    // SAFETY: there is room for `count` entries, as was just compared; time and mask are as for `ppoll`.
     unsafe { ppoll(fds, count, timeout, mask) }
 }
 
@@ -194,7 +194,7 @@ pub unsafe extern "C-unwind" fn select(
     timeout: *mut timeval,
 ) -> c_int {
     let sets = Sets([read, write, except]);
-    // SAFETY: the caller's promises.
+    // SAFETY: sets are null or have a bit for each number below `count`, the time is null or one, as `select` asks.
     unsafe {
         if count < 0 || !sets.any_direct(count) {
             return real::select(count, read, write, except, timeout);
@@ -227,7 +227,7 @@ pub unsafe extern "C-unwind" fn pselect(
     mask: *const sigset_t,
 ) -> c_int {
     let sets = Sets([read, write, except]);
-    // SAFETY: the caller's promises.
+    // SAFETY: sets are null or have a bit for each number below `count`, as is asked; time and mask are null or one.
     unsafe {
         if count < 0 || !sets.any_direct(count) {
             return real::pselect(count, read, write, except, timeout, mask);
@@ -255,7 +255,7 @@ pub unsafe extern "C-unwind" fn epoll_ctl(epoll: c_int, operation: c_int, fd: c_
             handover::hand_over(socket);
         }
         if socket.direct().is_some() {
-            // SAFETY: the caller's promises.
+            // SAFETY: the event is null or one, as `epoll_ctl` asks.
             let event = unsafe { event.as_ref() }.copied();
             options::with_notes(socket, |notes| {
                 notes.watchers.retain(|watcher| (watcher.epoll, watcher.fd) != (epoll, fd));
@@ -264,7 +264,7 @@ pub unsafe extern "C-unwind" fn epoll_ctl(epoll: c_int, operation: c_int, fd: c_
             });
         }
     }
-    // SAFETY: the caller's promises.
+    // SAFETY: the event is null or one, as `epoll_ctl` asks.
     unsafe { real::epoll_ctl(epoll, operation, fd, event) }
 }
 

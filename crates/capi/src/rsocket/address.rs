@@ -47,7 +47,7 @@ pub(super) unsafe fn maybe_given(address: *const sockaddr, length: socklen_t) ->
     if address.is_null() && length == 0 {
         return Ok(None);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the address is `length` bytes long, as `given` asks.
     unsafe { given(address, length) }.map(Some)
 }
 

@@ -83,7 +83,7 @@ impl MessagePieces {
         let mut whole = Vec::with_capacity(self.length);
         while whole.len() < self.length {
             let mut room = [const { MaybeUninit::uninit() }; PIECES_PER_LOOK];
-            // SAFETY: the caller's promise.
+            // SAFETY: the pieces are readable, as this function asks.
             unsafe { self.fill(whole.len(), &mut room) }.iter().for_each(|piece| whole.extend_from_slice(piece));
         }
         Ok(whole)
@@ -259,7 +259,7 @@ unsafe fn send(
     flags: c_int,
     to: Result<Option<SocketAddr>, Errno>,
 ) -> ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: there are `count` pieces, and they are readable.
     let pieces = refuse_flags(flags).and_then(|()| unsafe { MessagePieces::new(array, count) });
     match pieces.and_then(|pieces| Ok((pieces, to?))) {
         Ok((pieces, to)) => perform(fd, flags, Send { pieces, sent: 0, to }),
@@ -279,7 +279,7 @@ unsafe fn receive(
     flags: c_int,
     about: Option<&mut (Option<SocketAddr>, bool)>,
 ) -> ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: there are `count` pieces, and they are writable.
     match refuse_flags(flags).and_then(|()| unsafe { MessagePieces::new(array, count) }) {
         Ok(pieces) => {
             let (peek, whole) = (flags & libc::MSG_PEEK != 0, flags & libc::MSG_WAITALL != 0);

@@ -36,7 +36,7 @@ pub unsafe extern "C" fn riomap(
         let short = u32::try_from(length).map_err(|_| Errno::INVALID)?;
         let for_peer = protection & libc::PROT_WRITE != 0;
         let access = Access::LOCAL_WRITE | if for_peer { Access::REMOTE_WRITE } else { Access::empty() };
-        // SAFETY: the caller's promise is the one asked for here.
+        // SAFETY: the memory stays mapped until it is unmapped here, as `riomap` asks.
         let key = unsafe { socket.nic().register(buffer.cast(), length, domain, access) }?;
         if answer == -1 {
             answer = buffer as usize as off_t;

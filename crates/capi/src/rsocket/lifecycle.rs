@@ -78,7 +78,7 @@ pub extern "C" fn rlisten(fd: c_int, backlog: c_int) -> c_int {
 /// As for `accept`.
 #[unsafe(export_name = "ubiverbs_raccept")]
 pub unsafe extern "C-unwind" fn raccept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: the address is null or has room for the length that is there, as `accept` asks.
     unsafe { take(fd, address, length, Numbered::Descriptor) }
 }
 

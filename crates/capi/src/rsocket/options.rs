@@ -159,7 +159,7 @@ unsafe fn set_udp(
 ) -> Result<(), Errno> {
     let Kind::Datagram(socket) = &entry.kind else { return Err(NOT_SUPPORTED) };
     if level == libc::SOL_SOCKET && matches!(name, libc::SO_RCVBUF | libc::SO_SNDBUF) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the value is `length` bytes long, as `setsockopt` asks.
         let bytes = unsafe { value_of::<c_int>(value, length) }?.max(0) as u32;
         // Once there are buffers they stay as they are.
         let _ = socket.set_sizes(|sizes| match name {
@@ -168,7 +168,7 @@ unsafe fn set_udp(
         });
         return Ok(());
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the value is `length` bytes long, as `setsockopt` asks.
     let call = |fd: c_int| unsafe { libc::setsockopt(fd, level, name, value, length) };
     // Before there is a socket of the kernel's, the descriptor's own says whether it is an option at all.
     match socket.with_udp(|udp| call(udp.as_raw_fd())).unwrap_or_else(|| call(entry.fd)) {
@@ -295,7 +295,7 @@ unsafe fn get_udp(
     length: *mut socklen_t,
 ) -> Result<c_int, Errno> {
     let Kind::Datagram(socket) = &entry.kind else { return Err(NOT_SUPPORTED) };
-    // SAFETY: the caller's promise.
+    // SAFETY: the value has room for the length that is there, as `getsockopt` asks.
     let call = |fd: c_int| unsafe { libc::getsockopt(fd, level, name, value, length) };
     match socket.with_udp(|udp| call(udp.as_raw_fd())).unwrap_or_else(|| call(entry.fd)) {
         0 => Ok(0),

@@ -310,7 +310,7 @@ unsafe fn free_list(mut node: *mut umad_device_node) {
 /// `head` is null or from [`umad_get_ca_device_list`], and not used any more.
 #[unsafe(export_name = "ubiverbs_umad_free_ca_device_list")]
 pub unsafe extern "C" fn umad_free_ca_device_list(head: *mut umad_device_node) {
-    // SAFETY: as the caller says.
+    // SAFETY: null, or a list of ours that nothing uses any more.
     unsafe { free_list(head) };
 }
 

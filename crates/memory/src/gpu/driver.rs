@@ -64,7 +64,7 @@ macro_rules! entry_points {
                     // SAFETY: a handle, and a name that ends in zero.
                     let found = unsafe { libc::dlsym(library, concat!($symbol, "\0").as_ptr().cast::<c_char>()) };
                     type Call = unsafe extern "C" fn($($argument),*) -> c_uint;
-                    // SAFETY: the function has this type, as the caller says; null is none.
+                    // SAFETY: the function of this name has this type; null is none.
                     unsafe { std::mem::transmute::<*mut c_void, Option<Call>>(found) }
                 },)* }
             }

@@ -52,7 +52,7 @@ impl ProtectionDomain {
         }
         let (context, access) = (&self.core().opened, rights | Access::LOCAL_WRITE);
         let first = std::ptr::without_provenance_mut(pointer as usize);
-        // SAFETY: the memory stays until the registration is revoked, as the caller says.
+        // SAFETY: the memory stays until the registration is revoked, as this function asks.
         let key = unsafe { context.register(first, length, self.id, access) }?;
         let registration = Registration::new(context, self.id, key);
         Ok(GpuRegion { cover: Arc::new(Cover { registration, address: pointer }), start: 0, length })
