@@ -28,6 +28,12 @@ const TESTS_OF_WORKSPACE: [&str; 3] = ["test", "--workspace", "--all-features"];
 /// programs on the library.
 const QUICK_TARGETS: [&str; 3] = ["scenarios", "c_library", "calls"];
 
+/// The programs whose unit tests a quick run has: the others, which play tests, have next to none.
+const QUICK_UNIT_PROGRAMS: [&str; 2] = ["ubiverbs", "xtask"];
+
+/// The programs that a quick run starts.
+const QUICK_STARTED_PROGRAMS: [&str; 2] = ["ubiverbs", "programs"];
+
 /// An executable that has not ended by then hangs. The slowest takes two minutes on two idle processors.
 const HANGS_AFTER: Duration = Duration::from_secs(1200);
 
@@ -110,7 +116,10 @@ pub fn build(root: &Path, quick: bool) -> Result<usize, String> {
     let mut command = cargo(root);
     command.args(TESTS_OF_WORKSPACE).args(["--no-run", "--message-format", "json-render-diagnostics"]);
     match quick {
-        true => command.args(["--lib", "--bins"]).args(QUICK_TARGETS.iter().flat_map(|name| ["--test", name])),
+        true => command
+            .arg("--lib")
+            .args(QUICK_UNIT_PROGRAMS.iter().flat_map(|name| ["--bin", name]))
+            .args(QUICK_TARGETS.iter().flat_map(|name| ["--test", name])),
         false => command.arg("--tests"),
     };
     let text = process::output(&mut command)?;
@@ -118,9 +127,14 @@ pub fn build(root: &Path, quick: bool) -> Result<usize, String> {
     if found.is_empty() {
         return Err("cargo named no test executable".into());
     }
-    // Programs that have no tests of their own, and the examples, which tests start that a quick run leaves out.
-    let examples = (!quick).then_some("--examples");
-    process::run(cargo(root).arg("build").args(process::AS_THE_TESTS).arg("--bins").args(examples))?;
+    // The programs that tests start, and the examples, which a quick run leaves out.
+    let mut command = cargo(root);
+    command.arg("build").args(process::AS_THE_TESTS);
+    match quick {
+        true => command.args(QUICK_STARTED_PROGRAMS.iter().flat_map(|name| ["--bin", name])),
+        false => command.args(["--bins", "--examples"]),
+    };
+    process::run(&mut command)?;
     let list = list(root)?;
     let text = serde_json::to_string_pretty(&found).map_err(|e| e.to_string())?;
     let made = list.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&list, text));
