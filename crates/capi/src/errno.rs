@@ -6,6 +6,7 @@ use std::ffi::c_int;
 use std::fmt::Display;
 use std::io;
 use transport::{ModifyError, PostError};
+pub(crate) use wire::refuse_if;
 
 /// An errno, positive, and why. The reason goes where the errno goes: that of a failure which was dealt with, as by
 /// another try or a fallback, is never told of a later one.

@@ -11,8 +11,8 @@ use crate::send::{self, Outgoing, Send, SendError};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use trace::{DropReason, Time};
-use wire::Gid;
 use wire::mad::{MAD_LEN, MadHeader};
+use wire::{Gid, refuse_if};
 
 /// What is kept at most, whatever strangers send and programs ask for.
 pub mod limits {
@@ -157,9 +157,7 @@ impl Manager {
         let free = (0..limits::MAX_AGENTS as u8).find(|id| !open.agents.contains_key(id)).ok_or(Refusal::TooMany)?;
         wanted.check()?;
         let key = wanted.key(open.interface);
-        if key.is_some_and(|key| !self.classes.are_free(key, wanted.methods)) {
-            return Err(Refusal::Taken);
-        }
+        refuse_if!(key.is_some_and(|key| !self.classes.are_free(key, wanted.methods)), Refusal::Taken);
         let agent = self.new_agent().ok_or(Refusal::TooMany)?;
         if let Some(key) = key {
             self.classes.insert(key, wanted.methods, agent);
@@ -200,9 +198,7 @@ impl Manager {
         let Some(Agent { registration, .. }) = self.agents.get(&agent).copied() else { return Err(SendError::NoAgent) };
         let (mut header, _) = MadHeader::parse(out.bytes).map_err(|_| SendError::Length)?;
         let active = send::check(out.bytes, &header, registration.has_rmpp())?;
-        if out.pkey_index != 0 {
-            return Err(SendError::Partition);
-        }
+        refuse_if!(out.pkey_index != 0, SendError::Partition);
         let (class, is_response) = (header.management_class, header.is_response());
         let mut bytes = out.bytes.to_vec();
         if !active {
@@ -224,9 +220,7 @@ impl Manager {
         if self.is_duplicate(&header, is_response, &to) && !(registration.user_rmpp && rmpp::is_active(&bytes)) {
             return Err(SendError::Duplicate);
         }
-        if open_sends(&self.ports, port) >= limits::MAX_SENDS {
-            return Err(SendError::TooMany);
-        }
+        refuse_if!(open_sends(&self.ports, port) >= limits::MAX_SENDS, SendError::TooMany);
         let segments = active.then(|| Sending::new(class, out.bytes.len()));
         let (timeout_ms, retries_left) = (out.timeout_ms, out.retries);
         let mut send = Send {

@@ -6,6 +6,7 @@ use crate::socket::Socket;
 use rsocket::{Run, Span, Transfer, TransferMemory};
 use std::sync::{Arc, PoisonError};
 use transport::{Data, Sge};
+use wire::refuse_if;
 
 /// Reads up to this length are copied under the socket's lock, which is cheaper than to take it twice.
 const SHORT_READ_MAX: usize = 8192;
@@ -126,9 +127,7 @@ impl Socket {
     /// Sends as much as there is room for now, and returns how much that was: none of it is `EAGAIN`.
     pub fn send(&self, bytes: &mut Slices<'_>) -> Result<usize, Error> {
         let _turn = self.send_turn.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.send_io_mappings()? {
-            return Err(Error::WOULD_BLOCK);
-        }
+        refuse_if!(!self.send_io_mappings()?, Error::WOULD_BLOCK);
         let whole = bytes.len();
         let mut left = whole;
         if left == 0 {

@@ -25,7 +25,7 @@ use responses::Responses;
 use tagged::{Tagged, Tags};
 use trace::{DropReason, Failure, RequestFault};
 use wire::access::{Access, ProtectionDomain, Range, Refusal, Subject};
-use wire::{Key, Msn, NakCode, Operation, Position, Psn, Reth, RnrTimer, Srqn, Syndrome};
+use wire::{Key, Msn, NakCode, Operation, Position, Psn, Reth, RnrTimer, Srqn, Syndrome, refuse_if};
 
 /// What becomes of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -203,9 +203,7 @@ impl Responder {
     }
 
     pub fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
-        if self.srq.is_some() {
-            return Err(PostError::UsesSrq);
-        }
+        refuse_if!(self.srq.is_some(), PostError::UsesSrq);
         self.own.as_mut().ok_or(PostError::NoReceiveQueue)?.post(request)
     }
 
@@ -725,12 +723,8 @@ fn grant<P: Port>(
     connection: &Connection,
     port: &mut P,
 ) -> Result<(), Fault> {
-    if !connection.attributes.access.contains(access) {
-        return Err(fault_of(RequestFault::NotGranted, psn));
-    }
-    if u64::from(reth.len) > MAX_MESSAGE {
-        return Err(excess_of(RequestFault::MessageTooLong, psn));
-    }
+    refuse_if!(!connection.attributes.access.contains(access), fault_of(RequestFault::NotGranted, psn));
+    refuse_if!(u64::from(reth.len) > MAX_MESSAGE, excess_of(RequestFault::MessageTooLong, psn));
     if reth.len == 0 {
         return Ok(());
     }

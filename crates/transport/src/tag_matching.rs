@@ -13,7 +13,7 @@ use crate::work::ReceiveWork;
 use crate::work::{PostError, Sge};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use wire::{Qpn, Srqn};
+use wire::{Qpn, Srqn, refuse_if};
 
 /// A rendezvous request may be this long, with what the program adds to its headers. It fits into one packet of any
 /// path MTU.
@@ -163,9 +163,7 @@ impl TagList {
     }
 
     fn add(&mut self, wr_id: u64, tag: u64, mask: u64, sges: &[Sge]) -> Result<u32, PostError> {
-        if sges.len() > self.max_sge as usize {
-            return Err(PostError::TooManySges { given: sges.len(), max: self.max_sge });
-        }
+        refuse_if!(sges.len() > self.max_sge as usize, PostError::TooManySges { given: sges.len(), max: self.max_sge });
         if self.entries.len() + self.in_hand as usize >= self.capacity as usize {
             return Err(PostError::QueueFull { queue: "tag matching", capacity: self.capacity });
         }

@@ -29,6 +29,24 @@
 
 extern crate alloc;
 
+/// Leaves a function with this error if something is wrong.
+///
+/// ```
+/// fn half(number: u32) -> Result<u32, &'static str> {
+///     wire::refuse_if!(number % 2 != 0, "an odd number");
+///     Ok(number / 2)
+/// }
+/// assert!(half(2).is_ok() && half(3).is_err());
+/// ```
+#[macro_export]
+macro_rules! refuse_if {
+    ($wrong:expr, $error:expr $(,)?) => {
+        if $wrong {
+            return Err($error);
+        }
+    };
+}
+
 pub mod access;
 pub mod cm;
 mod cursor;

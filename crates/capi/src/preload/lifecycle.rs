@@ -108,8 +108,7 @@ pub unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
         // A child of a server that listens already.
         return if socket.listens.load(Ordering::Relaxed) { 0 } else { handed_over_is(fd, libc::EINVAL) };
     };
-    // SAFETY: plain numbers.
-    let result = unsafe { rsocket::rlisten(rsocket, backlog) };
+    let result = rsocket::rlisten(rsocket, backlog);
     if result == 0 {
         socket.listens.store(true, Ordering::Relaxed);
         waiting::see_to_watchers(socket);

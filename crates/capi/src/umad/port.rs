@@ -3,7 +3,7 @@
 use super::datagram::HEADER_BYTES;
 use super::{dump, negative, resolve};
 use crate::boundary::{caught, report};
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::registry::PerProcess;
 use abi::{ib_mad_addr, ib_user_mad};
 use hca::ManagementPort;
@@ -121,9 +121,7 @@ fn send(
         0 => Peer::Lid(u16::from_be(address.lid)),
         _ => {
             let remote = Gid::new(address.gid);
-            if remote.is_zero() || remote.is_multicast() {
-                return Err(SendError::NoRoute);
-            }
+            refuse_if!(remote.is_zero() || remote.is_multicast(), SendError::NoRoute);
             Peer::Address(Route {
                 local: port.source(address.gid_index, remote).ok_or(SendError::NoRoute)?,
                 remote,

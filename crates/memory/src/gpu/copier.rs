@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use latch::PerProcess;
 
 use super::driver::DriverError;
+use wire::refuse_if;
 
 /// The driver's number for a call that took too long.
 const TIMEOUT_ERROR: DriverError = DriverError(909);
@@ -147,9 +148,7 @@ fn claim(begun: Instant, patience: Duration) -> Result<&'static Lane, DriverErro
         if let Some(lane) = lanes.iter().find(free) {
             return Ok(lane);
         }
-        if begun.elapsed() >= patience {
-            return Err(TIMEOUT_ERROR);
-        }
+        refuse_if!(begun.elapsed() >= patience, TIMEOUT_ERROR);
         std::thread::yield_now();
     }
 }

@@ -5,6 +5,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
+use wire::refuse_if;
 
 /// A call of the driver failed, with the driver's number for why.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -373,9 +374,7 @@ impl Driver {
         let exported = call!(self.export_descriptor((&raw mut descriptor).cast(), handle, HANDLE_DESCRIPTOR, 0));
         let _ = call!(self.release(handle));
         exported?;
-        if descriptor < 0 {
-            return Err(DriverError::MISSING);
-        }
+        refuse_if!(descriptor < 0, DriverError::MISSING);
         // SAFETY: the driver opened it for its caller.
         Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
     }
