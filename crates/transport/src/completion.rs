@@ -224,6 +224,28 @@ pub struct Completion {
 }
 
 impl Completion {
+    /// That work of a queue has ended, and how; nothing else is known of it.
+    #[inline]
+    pub const fn of(wr_id: u64, kind: CompletionKind, status: Status, queue: Queue, qpn: Qpn) -> Completion {
+        Completion {
+            wr_id,
+            status,
+            kind,
+            queue,
+            qpn,
+            bytes: 0,
+            immediate: None,
+            invalidated: None,
+            src_qpn: None,
+            grh: false,
+            over_ipv4: false,
+            solicited: false,
+            frame: FrameNotes { flow_tag: 0, vlan: 0, checksums_are_right: false },
+            cause: None,
+            told_at: 0,
+        }
+    }
+
     /// Why the work failed, if it did.
     #[must_use]
     pub fn failure(&self) -> Option<Failure> {

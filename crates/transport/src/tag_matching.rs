@@ -8,7 +8,7 @@ pub use header::TaggedMessage;
 
 pub(crate) use header::{FIN_LENGTH, TMH_LENGTH, fin};
 
-use crate::completion::{Cause, Completion, CompletionKind, FrameNotes, Queue, Status};
+use crate::completion::{Cause, Completion, CompletionKind, Queue, Status};
 use crate::work::ReceiveWork;
 use crate::work::{PostError, Sge};
 use alloc::collections::VecDeque;
@@ -232,26 +232,16 @@ impl TagList {
 impl TagRequest<'_> {
     /// The completion of the operation on shared receive queue `srq`.
     pub fn completion(&self, srq: Srqn, outcome: &TagOutcome) -> Completion {
+        let status = if outcome.done { Status::Success } else { Status::TagOperation };
+        let kind = match self.operation {
+            TagOperation::Add { .. } => CompletionKind::TagAdd,
+            TagOperation::Delete { .. } => CompletionKind::TagDelete,
+            TagOperation::Synchronize => CompletionKind::TagSynchronize,
+        };
         Completion {
-            wr_id: self.wr_id,
-            status: if outcome.done { Status::Success } else { Status::TagOperation },
-            kind: match self.operation {
-                TagOperation::Add { .. } => CompletionKind::TagAdd,
-                TagOperation::Delete { .. } => CompletionKind::TagDelete,
-                TagOperation::Synchronize => CompletionKind::TagSynchronize,
-            },
-            queue: Queue::Shared(srq),
-            qpn: Qpn::default(),
-            bytes: 0,
-            immediate: None,
-            invalidated: None,
-            src_qpn: None,
-            grh: false,
-            over_ipv4: false,
             solicited: !outcome.done,
-            frame: FrameNotes::default(),
             cause: outcome.out_of_step.then_some(Cause::OutOfStep),
-            told_at: 0,
+            ..Completion::of(self.wr_id, kind, status, Queue::Shared(srq), Qpn::default())
         }
     }
 }
