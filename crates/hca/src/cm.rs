@@ -16,6 +16,7 @@ mod route;
 mod secret;
 mod stale;
 
+pub use ::cm::IdError;
 pub use ::cm::id::address::with_scope;
 pub use ::cm::id::{
     Body, ConnectParameters, ConnectionBody, DatagramBody, EventKind, IdOption, MAX_READS, PathFacts, UDP_QKEY,

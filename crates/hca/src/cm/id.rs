@@ -160,7 +160,7 @@ impl Id {
         self.read(|record| record.expect("binding", &[Stage::Idle])).unwrap_or(Ok(()))?;
         let place = match address.ip() {
             ip if is_anywhere(ip) => self.nic.place_on_shared_loopback(ip),
-            ip if ip.is_multicast() => return Err(CmError::NotLocal(ip)),
+            ip if ip.is_multicast() => return Err(IdError::NotLocal(ip).into()),
             ip => Some(self.nic.place(ip, route::scope_of(address))?),
         };
         self.change(|cm, _| {

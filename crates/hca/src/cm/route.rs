@@ -4,6 +4,7 @@
 use super::error::CmError;
 use crate::nic::Nic;
 use crate::objects::device::Device;
+use ::cm::IdError;
 use ::cm::id::LocalAddress;
 use ::cm::id::address::{is_link_local, with_scope};
 use ::host::descriptor::udp_socket;
@@ -38,7 +39,7 @@ impl Nic {
         });
         found.ok_or_else(|| match udp_socket(with_scope(address, 0, scope)) {
             Ok(_) => CmError::NoDevice(address),
-            Err(_) => CmError::NotLocal(address),
+            Err(_) => IdError::NotLocal(address).into(),
         })
     }
 
