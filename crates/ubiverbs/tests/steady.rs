@@ -91,7 +91,7 @@ fn batches_on_several_queue_pairs_allocate_nothing() -> Result<(), Error> {
     for round in 1..=2000 {
         for [a, _] in &pairs {
             let mut batch = a.batch();
-            for number in 0..TOGETHER as u64 {
+            for number in 0..WORK_UNDER_WAY as u64 {
                 match number % 3 {
                     0 => batch.write_inline(&number.to_ne_bytes(), there)?.polled(number),
                     1 => batch.write(own.part(0..64)?, there)?.polled(number),

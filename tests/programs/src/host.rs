@@ -2,7 +2,7 @@
 //! only its loopback; two are joined by cables, one that carries what Ethernet usually does and one that carries large
 //! frames. Who is not root has the machine's own loopback and nothing else.
 
-use crate::stage::PATIENCE;
+use crate::stage::PROGRAM_TIMEOUT;
 use std::fs;
 use std::io;
 use std::path::Path;

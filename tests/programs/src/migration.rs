@@ -195,7 +195,7 @@ impl Machine {
         let line = format!(
             "qemu-system-x86_64 -accel tcg -m {}M -nodefaults -display none -bios {} \
              -qmp unix:{},server=on,wait=off {more}",
-            guest::MEMORY >> 20,
+            guest::GUEST_MEMORY_BYTES >> 20,
             rom.display(),
             socket.display()
         );
@@ -282,7 +282,7 @@ impl Machine {
     /// The guest's memory.
     fn memory(&mut self, stage: &Stage) -> Result<Vec<u8>, String> {
         let path = stage.place.join(format!("{}.memory", self.name));
-        let (size, to) = (guest::MEMORY, path.display());
+        let (size, to) = (guest::GUEST_MEMORY_BYTES, path.display());
         self.ask(&format!(r#""pmemsave","arguments":{{"val":0,"size":{size},"filename":"{to}"}}"#))?;
         let bytes = fs::read(&path).map_err(|e| format!("{to}: {e}"))?;
         let _ = fs::remove_file(&path);

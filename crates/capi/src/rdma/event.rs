@@ -365,7 +365,8 @@ pub extern "C" fn rdma_write_cm_event(
         let it = ConnectionId::of(id)?;
         refuse_if!(event != abi::RDMA_CM_EVENT_USER, Errno::invalid("programs write RDMA_CM_EVENT_USER only"));
         it.tell("rdma_write_cm_event");
-        it.id.write_event(EventKind::User, status, argument)
+        it.id.write_event(EventKind::User, status, argument)?;
+        Ok(())
     })
 }
 

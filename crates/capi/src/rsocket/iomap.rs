@@ -53,7 +53,8 @@ pub extern "C" fn riounmap(fd: c_int, buffer: *mut c_void, length: size_t) -> c_
         let entry = entry(fd)?;
         let socket = entry.stream()?;
         let key = socket.take_back(buffer as u64, length)?;
-        socket.nic().deregister(key)
+        socket.nic().deregister(key)?;
+        Ok(())
     })
 }
 

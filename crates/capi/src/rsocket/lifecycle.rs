@@ -64,7 +64,10 @@ pub unsafe extern "C" fn rbind(fd: c_int, address: *const sockaddr, length: sock
 /// Waits for connections from now on.
 #[unsafe(export_name = "ubiverbs_rlisten")]
 pub extern "C" fn rlisten(fd: c_int, backlog: c_int) -> c_int {
-    zero("rlisten", || entry(fd)?.stream()?.listen(backlog))
+    zero("rlisten", || {
+        entry(fd)?.stream()?.listen(backlog)?;
+        Ok(())
+    })
 }
 
 /// Takes the next connection.
@@ -179,7 +182,8 @@ pub(crate) fn begin_shutdown(fd: c_int, how: c_int) -> c_int {
             libc::SHUT_RDWR => Shutdown::Both,
             _ => return Err(Errno::INVALID),
         };
-        entry(fd)?.stream()?.shutdown(which)
+        entry(fd)?.stream()?.shutdown(which)?;
+        Ok(())
     })
 }
 

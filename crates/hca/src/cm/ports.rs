@@ -17,7 +17,7 @@ pub(super) fn take(ports: &Ports, held: &mut HeldPorts, space: PortSpace, addres
         // Which addresses another process has there is not known here.
         PortError::InUse { port, .. } => {
             let address = SocketAddr::new(address.ip(), port);
-            IdError::InUse { address, anywhere: is_anywhere(address.ip()) }.into()
+            CmError::Id(IdError::InUse { address, anywhere: is_anywhere(address.ip()) })
         }
         error => error.into(),
     })?;

@@ -1,6 +1,6 @@
 //! The second process of a test: this program once more, with one part.
 
-use super::PATIENCE;
+use super::TEST_TIMEOUT;
 use std::io::Read;
 use std::net::SocketAddr;
 use std::process::{Child, ChildStdout, Command, Stdio};
