@@ -7,7 +7,6 @@ use crate::object::{Object, Public};
 use abi::{Handle, Owned, ibv_comp_channel, ibv_context};
 use hca::CompletionChannel;
 use std::ffi::c_int;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -17,12 +16,6 @@ pub struct Channel {
     base: Public<ibv_comp_channel>,
     pub(crate) opened: Arc<OpenDevice>,
     pub(crate) channel: Arc<CompletionChannel>,
-}
-
-impl fmt::Debug for Channel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Channel").field("fd", &self.channel.raw_fd()).finish_non_exhaustive()
-    }
 }
 
 // SAFETY: `base` is the first field of a `repr(C)` structure, and C gets boxed ones only.

@@ -2,13 +2,12 @@
 
 use crate::boundary::{copy_out, object, status};
 use crate::context::{Context, OpenDevice};
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::object::{Object, program_field};
 use crate::use_count::UseCount;
 use abi::{Handle, In, Out, Owned, ibv_comp_cntr, ibv_comp_cntr_caps, ibv_comp_cntr_init_attr, ibv_context};
 use hca::CountedWork;
 use std::ffi::c_int;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -21,12 +20,6 @@ pub struct CompletionCounter {
     number: u32,
     /// Queue pairs that it is attached to.
     pub(crate) users: UseCount,
-}
-
-impl fmt::Debug for CompletionCounter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CompletionCounter").field("counter", &self.counter).finish_non_exhaustive()
-    }
 }
 
 // SAFETY: `base` is the first field of a `repr(C)` structure, and C gets boxed ones only.
@@ -56,9 +49,7 @@ pub unsafe extern "C" fn _ibv_query_comp_cntr_caps(
 ) -> c_int {
     status("ibv_query_comp_cntr_caps", || {
         Context::of(context)?;
-        if out.is_null() {
-            return Err(Errno::null());
-        }
+        refuse_if!(out.is_null(), Errno::null());
         let supported_qp_attach_ops = ALL_WORK;
         let caps = ibv_comp_cntr_caps { max_value: u64::MAX, max_counters: MAX_COUNTERS, supported_qp_attach_ops };
         // SAFETY: not null, so with room for `size` bytes.

@@ -6,7 +6,6 @@ use crate::registry::{LiveObjects, PerProcess, Pointer, lock};
 use abi::{Handle, ibv_context, ibv_cq, ibv_device, ibv_qp, ibv_srq, verbs_context};
 use hca::{AsyncEvent, Nic};
 use std::ffi::c_int;
-use std::fmt;
 use std::fs::File;
 use std::mem::offset_of;
 use std::os::fd::OwnedFd;
@@ -73,12 +72,6 @@ pub struct Context {
     pub(crate) opened: Arc<OpenDevice>,
     pub(crate) device: *mut ibv_device,
     pub(crate) command: OwnedFd,
-}
-
-impl fmt::Debug for Context {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context").field("device", &self.opened.device().name()).finish_non_exhaustive()
-    }
 }
 
 /// Every context that is open, for imports and for the bad news of a panic.

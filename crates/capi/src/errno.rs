@@ -6,6 +6,7 @@ use std::ffi::c_int;
 use std::fmt::Display;
 use std::io;
 use transport::{ModifyError, PostError};
+pub(crate) use wire::refuse_if;
 
 /// An errno, positive, and why. The reason goes where the errno goes: that of a failure which was dealt with, as by
 /// another try or a fallback, is never told of a later one.
@@ -44,7 +45,7 @@ impl Errno {
         self.code
     }
 
-    /// The same, for a reason that a person may want to read. It takes the place of an earlier one.
+    /// This errno with a reason that a person may want to read. It takes the place of an earlier one.
     pub(crate) fn because(self, why: impl Display) -> Errno {
         Errno { reason: Reason::of(why), ..self }
     }

@@ -4,7 +4,7 @@ use crate::boundary::unreported;
 use crate::cancellation::{Turn, Waits, call_that_waits};
 use crate::completion_queue::CompletionQueue;
 use crate::context::{Context, OpenDevice};
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::object::{Object, set_field};
 use crate::queue_pair::QueuePair;
 use crate::shared_receive_queue::SharedReceiveQueue;
@@ -97,9 +97,7 @@ impl Waits for NextEvent<'_> {
 
     fn go_on(&mut self, sleep: &mut Sleep) -> Result<Turn, Errno> {
         let context = Context::of(self.context)?;
-        if self.event.is_null() {
-            return Err(Errno::INVALID);
-        }
+        refuse_if!(self.event.is_null(), Errno::INVALID);
         let events = context.opened.hca.events();
         while let Some(happened) = events.try_take() {
             if let Some(translated) = translate(context, happened) {
@@ -108,9 +106,7 @@ impl Waits for NextEvent<'_> {
                 return Ok(Turn::Done);
             }
         }
-        if events.is_nonblocking()? {
-            return Err(Errno::of(libc::EAGAIN));
-        }
+        refuse_if!(events.is_nonblocking()?, Errno::of(libc::EAGAIN));
         *sleep = Sleep::on([events.raw_fd()], None);
         Ok(Turn::Sleep)
     }

@@ -1,7 +1,7 @@
 //! Objects that C holds: a box whose first field is the structure of the header and whose rest is the library's, so
 //! that a pointer to the one is a pointer to the other.
 
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::registry::PerProcess;
 use abi::{Handle, Owned};
 use std::any::TypeId;
@@ -42,17 +42,13 @@ pub(crate) unsafe trait Object: Sized + 'static {
     /// The object behind a pointer from C, unless it is a parent's: then `EIO`, as of hardware that has gone.
     #[inline]
     fn of(handle: Handle<'_, Self::C>) -> Result<&Self, Errno> {
-        if handle.is_null() {
-            return Err(Errno::null());
-        }
+        refuse_if!(handle.is_null(), Errno::null());
         if Self::ALWAYS_CHECKED {
             Self::must_live(handle)?;
         }
         // SAFETY: not null, so from `into_c` of a `Self`, which is not destroyed while the handle lasts.
         let handed = unsafe { &*handed::<Self>(handle.as_ptr()) };
-        if handed.generation != latch::generation() {
-            return Err(Errno::inherited());
-        }
+        refuse_if!(handed.generation != latch::generation(), Errno::inherited());
         Ok(&handed.object)
     }
 
@@ -93,9 +89,7 @@ pub(crate) unsafe trait Object: Sized + 'static {
     /// Finds the object also if it is a parent's: only what never changes may be looked at, for locks may be taken for
     /// ever.
     fn of_any(handle: Handle<'_, Self::C>) -> Result<&Self, Errno> {
-        if handle.is_null() {
-            return Err(Errno::null());
-        }
+        refuse_if!(handle.is_null(), Errno::null());
         // SAFETY: as for `of`.
         Ok(unsafe { &(*handed::<Self>(handle.as_ptr())).object })
     }
@@ -120,9 +114,7 @@ pub(crate) unsafe trait Object: Sized + 'static {
     fn from_c(owned: Owned<'_, Self::C>) -> Result<Box<Self>, Errno> {
         Self::given_back(&owned)?;
         // Of two threads that destroy it at the same time one does.
-        if LIVE_OBJECTS.lock().remove(&owned.handle().as_ptr().addr()).is_none() {
-            return Err(Errno::of(libc::ENOENT));
-        }
+        refuse_if!(LIVE_OBJECTS.lock().remove(&owned.handle().as_ptr().addr()).is_none(), Errno::of(libc::ENOENT));
         // SAFETY: it was alive, so from `into_c`, and the program has given it up.
         Ok(Box::new(unsafe { Box::from_raw(handed::<Self>(owned.into_ptr())) }.object))
     }

@@ -4,14 +4,13 @@
 
 use crate::boundary::{object, status, unreported};
 use crate::context::{Context, OpenDevice};
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::object::{Object, program_field};
 use crate::registry::PerProcess;
 use crate::use_count::UseCount;
 use abi::{Handle, In, Owned, ibv_context, ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr};
 use std::collections::HashSet;
 use std::ffi::c_int;
-use std::fmt;
 use std::ptr::null_mut;
 use std::sync::Arc;
 use transport::ProtectionDomain;
@@ -33,12 +32,6 @@ pub struct Pd {
 
 /// Domains that can be imported, by their numbers.
 static IMPORTABLE_DOMAINS: PerProcess<HashSet<u32>> = PerProcess::new();
-
-impl fmt::Debug for Pd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pd").field("domain", &self.domain).finish_non_exhaustive()
-    }
-}
 
 // SAFETY: `base` is the first field of a `repr(C)` structure, and C gets boxed ones only.
 unsafe impl Object for Pd {
@@ -129,9 +122,7 @@ pub extern "C" fn ibv_dealloc_pd(pd: Owned<'_, ibv_pd>) -> c_int {
 pub extern "C" fn ibv_import_pd(context: Handle<'_, ibv_context>, handle: u32) -> *mut ibv_pd {
     object("ibv_import_pd", || {
         let context = Context::of(context)?;
-        if !IMPORTABLE_DOMAINS.lock().contains(&handle) {
-            return Err(Errno::of(libc::ENOENT));
-        }
+        refuse_if!(!IMPORTABLE_DOMAINS.lock().contains(&handle), Errno::of(libc::ENOENT));
         Ok(Pd::make(context, ProtectionDomain(handle), null_mut(), null_mut(), true))
     })
 }
@@ -154,12 +145,6 @@ pub struct Td {
     users: UseCount,
 }
 
-impl fmt::Debug for Td {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Td").field("users", &self.users).finish_non_exhaustive()
-    }
-}
-
 // SAFETY: `base` is the first field of a `repr(C)` structure, and C gets boxed ones only.
 unsafe impl Object for Td {
     type C = ibv_td;
@@ -171,9 +156,7 @@ pub(crate) extern "C" fn alloc_td(
 ) -> *mut ibv_td {
     object("ibv_alloc_td", || {
         let context = Context::of(context)?;
-        if attributes.as_ref().is_none_or(|attributes| attributes.comp_mask != 0) {
-            return Err(Errno::INVALID);
-        }
+        refuse_if!(attributes.as_ref().is_none_or(|attributes| attributes.comp_mask != 0), Errno::INVALID);
         let td = Td { base: ibv_td { context: context.as_c() }, users: UseCount::default() };
         Ok(Box::new(td).into_c())
     })

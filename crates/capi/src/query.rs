@@ -1,10 +1,10 @@
 //! What a program may ask of a device: attributes, ports, address and partition key tables, clocks.
 
 use crate::address_handle::{MAX_AH, gid_to_c};
-use crate::boundary::{copy_out, number, status};
+use crate::boundary::{copy_out, number, status, zero};
 use crate::context::{Context, OpenDevice};
 use crate::device::copy_string;
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::object::Object;
 use crate::work_queue::MAX_LOG_TABLE;
 use abi::{
@@ -216,9 +216,7 @@ pub(crate) unsafe extern "C" fn query_port_sized(
 ) -> c_int {
     status("ibv_query_port", || {
         let context = Context::of(context)?;
-        if out.is_null() || port != ONLY_PORT {
-            return Err(Errno::invalid("the device has one port, number 1"));
-        }
+        refuse_if!(out.is_null() || port != ONLY_PORT, Errno::invalid("the device has one port, number 1"));
         // SAFETY: not null, so with room for `size` bytes.
         unsafe { copy_out(&port_attributes(context), out, size) };
         Ok(())
@@ -240,18 +238,14 @@ pub unsafe extern "C" fn ibv_query_port(context: Handle<'_, ibv_context>, port: 
 pub extern "C" fn ibv_query_port_speed(context: Handle<'_, ibv_context>, port: u32, mut speed: Out<'_, u64>) -> c_int {
     status("ibv_query_port_speed", || {
         Context::of(context)?;
-        if port != u32::from(ONLY_PORT) {
-            return Err(Errno::invalid("the device has one port, number 1"));
-        }
+        refuse_if!(port != u32::from(ONLY_PORT), Errno::invalid("the device has one port, number 1"));
         speed.write(PORT_SPEED).ok_or_else(Errno::null)
     })
 }
 
 /// Entry `index` of the GID table; `None` if it is empty.
 fn gid(context: &Context, port: u32, index: u32) -> Result<Option<Gid>, Errno> {
-    if port != u32::from(ONLY_PORT) {
-        return Err(Errno::invalid("the device has one port, number 1"));
-    }
+    refuse_if!(port != u32::from(ONLY_PORT), Errno::invalid("the device has one port, number 1"));
     let port = context.opened.device().port();
     let beyond = || {
         Errno::invalid(format_args!("index {index} is beyond the GID table; it may be 0 to {}", port.gids.len() - 1))
@@ -267,12 +261,11 @@ pub extern "C" fn ibv_query_gid(
     index: c_int,
     mut out: Out<'_, ibv_gid>,
 ) -> c_int {
-    number("ibv_query_gid", || {
+    zero("ibv_query_gid", || {
         let context = Context::of(context)?;
         let index = u32::try_from(index).map_err(|_| Errno::INVALID)?;
         let found = gid(context, port.into(), index)?;
-        out.write(gid_to_c(found.unwrap_or(Gid::ZERO))).ok_or_else(Errno::null)?;
-        Ok(0)
+        out.write(gid_to_c(found.unwrap_or(Gid::ZERO))).ok_or_else(Errno::null)
     })
 }
 
@@ -284,11 +277,10 @@ pub extern "C" fn ibv_query_gid_type(
     index: c_uint,
     mut kind: Out<'_, c_uint>,
 ) -> c_int {
-    number("ibv_query_gid_type", || {
+    zero("ibv_query_gid_type", || {
         let context = Context::of(context)?;
         let found = gid(context, port.into(), index)?;
-        kind.write(found.is_some().into()).ok_or_else(Errno::null)?;
-        Ok(0)
+        kind.write(found.is_some().into()).ok_or_else(Errno::null)
     })
 }
 
@@ -317,9 +309,7 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
 ) -> c_int {
     status("ibv_query_gid_ex", || {
         let context = Context::of(context)?;
-        if out.is_null() || flags != 0 {
-            return Err(Errno::INVALID);
-        }
+        refuse_if!(out.is_null() || flags != 0, Errno::INVALID);
         let found = gid(context, port, index)?.ok_or(Errno::of(libc::ENODATA))?;
         // SAFETY: not null, so with room for `size` bytes.
         unsafe { copy_out(&entry(context, index, found), out, size) };
@@ -342,15 +332,11 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
     let mut count = 0;
     let error = status("ibv_query_gid_table", || {
         let context = Context::of(context)?;
-        if out.is_null() || flags != 0 || room == 0 || size == 0 {
-            return Err(Errno::INVALID);
-        }
+        refuse_if!(out.is_null() || flags != 0 || room == 0 || size == 0, Errno::INVALID);
         let gids = context.opened.device().port().gids.clone();
         let present = gids.iter().enumerate().filter_map(|(index, gid)| Some((index as u32, (*gid)?)));
         for (index, gid) in present {
-            if count as usize == room {
-                return Err(Errno::INVALID);
-            }
+            refuse_if!(count as usize == room, Errno::INVALID);
             // SAFETY: there is room for more entries than were written so far.
             unsafe { copy_out(&entry(context, index, gid), out.byte_add(count as usize * size), size) };
             count += 1;
@@ -368,13 +354,10 @@ pub extern "C" fn ibv_query_pkey(
     index: c_int,
     mut out: Out<'_, u16>,
 ) -> c_int {
-    number("ibv_query_pkey", || {
+    zero("ibv_query_pkey", || {
         Context::of(context)?;
-        if port != ONLY_PORT || index != 0 {
-            return Err(Errno::invalid("there is one partition key, index 0 of port 1"));
-        }
-        out.write(Pkey::DEFAULT.value().to_be()).ok_or_else(Errno::null)?;
-        Ok(0)
+        refuse_if!(port != ONLY_PORT || index != 0, Errno::invalid("there is one partition key, index 0 of port 1"));
+        out.write(Pkey::DEFAULT.value().to_be()).ok_or_else(Errno::null)
     })
 }
 

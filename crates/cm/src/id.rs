@@ -15,7 +15,7 @@ use core::net::{IpAddr, SocketAddr};
 use trace::ConnectionEnd;
 use transport::{AddressVector, Kind};
 use wire::cm::{CommId, Data, IpCm, PortSpace, RejectReason, ServiceId, SidrStatus};
-use wire::{Gid, Qpn, Timeout, Transport};
+use wire::{Gid, Qpn, Timeout, Transport, refuse_if};
 
 use crate::{Accept, Config, Connect, Families, Listen, ListenerId, Manager, Resolve, Route, SidrAnswer, Time};
 use claims::{Claim, Claims};
@@ -490,12 +490,8 @@ impl Ids {
         let record = self.record(key)?;
         record.expect("joining", &[Stage::Bound, Stage::AddressResolved, Stage::RouteResolved, Stage::Connected])?;
         let Some(local) = record.local else { return record.refuse("joining") };
-        if !record.is_datagram() {
-            return Err(IdError::Invalid("only datagrams go to groups"));
-        }
-        if !group.is_unspecified() && !group.is_multicast() {
-            return Err(IdError::Invalid("not the address of a group"));
-        }
+        refuse_if!(!record.is_datagram(), IdError::Invalid("only datagrams go to groups"));
+        refuse_if!(!group.is_unspecified() && !group.is_multicast(), IdError::Invalid("not the address of a group"));
         if !group.is_unspecified() && group.is_ipv4() != local.gid.to_ip().is_ipv4() {
             return Err(IdError::Invalid("the group is of another family than the id's address"));
         }
@@ -616,9 +612,7 @@ fn asked(parameters: &ConnectParameters<'_>) -> Result<Asked, IdError> {
 /// Private data that begins with the addresses, if they are IP addresses.
 fn with_header<const N: usize>(header: Option<&IpCm>, private_data: &[u8]) -> Result<Data<N>, IdError> {
     let (length, room) = (private_data.len(), N - header.map_or(0, |_| IpCm::LEN));
-    if length > room {
-        return Err(IdError::PrivateData { length, room });
-    }
+    refuse_if!(length > room, IdError::PrivateData { length, room });
     let mut whole = [0; N];
     // It fits: both sizes are larger than the header.
     let at = header.and_then(|header| header.encode(&mut whole).ok()).unwrap_or(0);

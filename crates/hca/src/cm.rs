@@ -16,6 +16,7 @@ mod route;
 mod secret;
 mod stale;
 
+pub use ::cm::IdError;
 pub use ::cm::id::address::with_scope;
 pub use ::cm::id::{
     Body, ConnectParameters, ConnectionBody, DatagramBody, EventKind, IdOption, MAX_READS, PathFacts, UDP_QKEY,
@@ -76,7 +77,7 @@ pub(crate) struct Inner {
     dreqs_for_dead: Vec<death::DreqForDead>,
     host_probes: deserted_hosts::HostProbes,
     /// Peers that may have lost their connection.
-    questions: Vec<stale::Question>,
+    questions: Vec<stale::PeerProbe>,
     /// Channels whose observers are to be told, once the lock is let go.
     told: Vec<Arc<EventChannel>>,
 }

@@ -190,7 +190,7 @@ impl Nic {
         }
     }
 
-    /// Checks the program so. There can be one checker; answers whether it is this.
+    /// Checks the program so. There can be one checker; returns whether it is this.
     #[cfg(feature = "checks")]
     fn check_as(self: &Arc<Nic>, asked: why::Asked) -> bool {
         let engine = Arc::clone(&self.ground.progress.engine);

@@ -210,13 +210,13 @@ impl Registry {
     const FIRST_KEY: u64 = 16;
 
     /// The key of the processes whose end matters.
-    pub const PROCESS_WATCH: u64 = 6;
+    pub const PROCESS_WATCH_KEY: u64 = 6;
 
     /// The key of sockets for raw packets.
-    pub const PACKETS: u64 = 9;
+    pub const PACKET_SOCKETS_KEY: u64 = 9;
 
     /// The key of those who connect to our names.
-    pub const CALLERS: u64 = 10;
+    pub const CALLERS_KEY: u64 = 10;
 
     /// One of them has ended.
     pub fn died(&self) {
@@ -246,7 +246,7 @@ impl Registry {
     }
 
     /// The key of the exchange of shared memory.
-    pub const EXCHANGE: u64 = 5;
+    pub const EXCHANGE_KEY: u64 = 5;
 
     /// Another process offers shared memory.
     pub fn offer(&self, offer: Offer) {
@@ -307,7 +307,7 @@ impl Registry {
             callers,
             own: Weak::clone(own),
         });
-        registry.watch(bell, Registry::CALLERS)?;
+        registry.watch(bell, Registry::CALLERS_KEY)?;
         Ok(registry)
     }
 

@@ -132,7 +132,7 @@ pub enum Rank {
     Events,
     /// The wait for accesses to memory to end.
     MemoryBell,
-    /// Atomic operations on memory of GPUs.
+    /// Atomic operations on GPU memory.
     GpuAtomics,
     /// Regions of GPU memory.
     GpuRanges,

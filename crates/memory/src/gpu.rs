@@ -1,4 +1,4 @@
-//! Memory of GPUs: found by asking the driver about an address, reached by the driver's copies. The processor never
+//! GPU memory: found by asking the driver about an address, reached by the driver's copies. The processor never
 //! touches it. Which bytes a key opens is decided by the same terms as for other memory; only the copy differs.
 //!
 //! | what | how |
@@ -34,6 +34,7 @@ use driver::Driver;
 pub use driver::DriverError;
 pub use references::{LONGEST_REFERENCE, REFERENCE_BYTES, Reference, Source, descriptor_of, open, shadow};
 use wire::access::{Atomic, RefusalCause};
+use wire::refuse_if;
 
 /// GPU memory, and whose it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,9 +73,7 @@ pub(crate) fn find(address: u64, length: u64) -> Result<Option<Found>, Error> {
             return Err(past);
         };
         let after = next.start.saturating_add(next.length);
-        if next.device != first.device || after <= reached {
-            return Err(past);
-        }
+        refuse_if!(next.device != first.device || after <= reached, past);
         reached = after;
     }
     let device = u16::try_from(first.device).map(DeviceNumber).map_err(|_| past)?;

@@ -145,7 +145,7 @@ impl RdmaStream {
         self.core.try_read(into)
     }
 
-    /// Writes as much as there is room for, and answers how much that was; waits if there is no room. Cancel-safe.
+    /// Writes as much as there is room for, and returns how much that was; waits if there is no room. Cancel-safe.
     #[doc(alias = "rsend")]
     pub async fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         self.core.write(&[bytes]).await

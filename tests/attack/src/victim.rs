@@ -26,10 +26,10 @@ pub const CANARY: usize = 4096;
 const STREAM: usize = 256 << 10;
 
 /// The longest message, with room.
-const ROOM: usize = 32 << 10;
+const MAX_MESSAGE_BYTES: usize = 32 << 10;
 
 /// How long an answer may take that cannot be lost.
-const LIMIT: Duration = Duration::from_secs(25);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(25);
 
 /// How long a datagram is waited for that may be lost.
 const LOST: Duration = Duration::from_millis(300);
@@ -86,7 +86,8 @@ pub fn server(arguments: &[String]) -> Outcome {
     let peers = hear("peers")?;
     let mut peers = peers.split(' ');
     let (first, second): (Endpoint, Endpoint) = (parse(peers.next())?, parse(peers.next())?);
-    let waiting = [reliable.recv(end.pd.allocate(ROOM)?)?, unreliable.recv(end.pd.allocate(ROOM)?)?];
+    let waiting =
+        [reliable.recv(end.pd.allocate(MAX_MESSAGE_BYTES)?)?, unreliable.recv(end.pd.allocate(MAX_MESSAGE_BYTES)?)?];
     let [one, other] = waiting;
     let (reliable, unreliable) = (reliable.connect(&first)?, unreliable.connect(&second)?);
     say("connected", "");
@@ -102,7 +103,7 @@ pub fn server(arguments: &[String]) -> Outcome {
     all.push(numbers_of(connection.queue_pair()));
     watch_end(&connection);
     let nothing = connection.pd().share(64, rights)?;
-    let waiting = connection.recv(connection.pd().allocate(ROOM)?)?;
+    let waiting = connection.recv(connection.pd().allocate(MAX_MESSAGE_BYTES)?)?;
     say("accepted", "");
     thread::spawn(move || echo(Flow::Connection, &connection.pd(), connection.queue_pair(), waiting, &nothing));
     for line in lines() {
@@ -229,8 +230,8 @@ impl<T: Connected> Asking<T> {
     fn ask(&mut self, number: u64, check: bool, may_be_lost: bool) -> Outcome {
         let bytes = message(self.flow, number, check);
         let mut sending = self.qp.send(self.pd.register(bytes).map_err(|f| f.error)?).map_err(|f| f.error)?;
-        sending.wait_for(LIMIT).ok_or("a send does not complete")?.map_err(|failed| failed.error)?;
-        let deadline = Instant::now() + if may_be_lost { LOST } else { LIMIT };
+        sending.wait_for(REPLY_TIMEOUT).ok_or("a send does not complete")?.map_err(|failed| failed.error)?;
+        let deadline = Instant::now() + if may_be_lost { LOST } else { REPLY_TIMEOUT };
         loop {
             let mut waiting = self.waiting.take().ok_or("no receive")?;
             let Some(received) = waiting.wait_for(deadline.saturating_duration_since(Instant::now())) else {
@@ -278,16 +279,19 @@ impl Client {
         let mut words = server.split(' ');
         let endpoints: [Endpoint; 3] = [parse(words.next())?, parse(words.next())?, parse(words.next())?];
         let (memory, port): (RemoteSlice, u16) = (parse(words.next())?, parse(words.next())?);
-        let [waiting, other] =
-            [reliable.recv(end.pd.allocate(ROOM)?)?, unreliable.recv(end.pd.allocate(ROOM)?)?].map(Some);
+        let [waiting, other] = [
+            reliable.recv(end.pd.allocate(MAX_MESSAGE_BYTES)?)?,
+            unreliable.recv(end.pd.allocate(MAX_MESSAGE_BYTES)?)?,
+        ]
+        .map(Some);
         let (reliable, unreliable) = (reliable.connect(&endpoints[0])?, unreliable.connect(&endpoints[1])?);
         let datagrams = end.datagrams(endpoints[2].qkey().value())?;
         let to = end.pd.address(&endpoints[2])?;
         let mut connecting = cm::connect((endpoints[0].gid().to_ip(), port));
-        let connection = connecting.wait_for(LIMIT).ok_or("the connection is not made")??;
+        let connection = connecting.wait_for(REPLY_TIMEOUT).ok_or("the connection is not made")??;
         watch_end(&connection);
         let pd = connection.pd();
-        let third = Some(connection.recv(pd.allocate(ROOM)?)?);
+        let third = Some(connection.recv(pd.allocate(MAX_MESSAGE_BYTES)?)?);
         let (flow, qp) = (Flow::Connection, connection.queue_pair().clone());
         let connected = Asking { flow, pd, qp, waiting: third, last: None };
         let pd = end.pd.clone();
@@ -334,7 +338,7 @@ impl Client {
         let bytes = self.end.pd.register(message(Flow::Datagram, number, false)).map_err(|failed| failed.error)?;
         let sending = self.datagrams.send_to(bytes, &self.to).map_err(|failed| failed.error)?;
         sending.wait().map_err(|failed| failed.error)?;
-        let deadline = Instant::now() + if self.lossless { LIMIT } else { LOST };
+        let deadline = Instant::now() + if self.lossless { REPLY_TIMEOUT } else { LOST };
         loop {
             let mut waiting = self.answers.pop_front().ok_or("no receive")?;
             let Some(received) = waiting.wait_for(deadline.saturating_duration_since(Instant::now())) else {

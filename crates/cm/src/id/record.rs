@@ -20,57 +20,38 @@ const PACKET_LIFETIME: u8 = 18;
 /// The ACK timeout of queue pairs that did not ask for another: twice that.
 const ACK_TIMEOUT: u8 = PACKET_LIFETIME + 1;
 
-/// Where an id is in its life.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Stage {
-    /// It has no address.
-    Idle,
-    /// It has an address of its own.
-    Bound,
-    /// It searches for the way to the peer's address.
-    AddressQueried,
-    /// It knows the peer's address, and from which of its own it is reached.
-    AddressResolved,
-    /// It knows the way.
-    RouteResolved,
-    /// It waits for peers.
-    Listening,
-    /// We asked for a connection.
-    Connecting,
-    /// The peer accepted, and waits for us.
-    Answered,
-    /// The peer asked, and waits for us.
-    Requested,
-    /// We accepted, and wait for the peer.
-    Accepted,
-    /// The connection stands.
-    Connected,
-    /// We asked for the end.
-    Disconnecting,
-    /// The peer asked for the end, and perhaps waits for us.
-    PeerLeft,
-    /// It has ended, or never came to be.
-    Ended,
-}
-
-impl Stage {
-    /// What an id in this stage is, for people.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Stage::Idle => "idle",
-            Stage::Bound => "bound to an address",
-            Stage::AddressQueried => "resolving an address",
-            Stage::AddressResolved => "resolved to an address",
-            Stage::RouteResolved => "resolved to a route",
-            Stage::Listening => "listening",
-            Stage::Connecting => "connecting",
-            Stage::Answered => "accepted by its peer",
-            Stage::Requested => "asked for by a peer",
-            Stage::Accepted => "accepted",
-            Stage::Connected => "connected",
-            Stage::Disconnecting | Stage::PeerLeft => "being disconnected",
-            Stage::Ended => "at its end",
-        }
+wire::named! {
+    /// Where an id is in its life.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+    pub enum Stage {
+        /// It has no address.
+        Idle: "idle",
+        /// It has an address of its own.
+        Bound: "bound to an address",
+        /// It searches for the way to the peer's address.
+        AddressQueried: "resolving an address",
+        /// It knows the peer's address, and from which of its own it is reached.
+        AddressResolved: "resolved to an address",
+        /// It knows the way.
+        RouteResolved: "resolved to a route",
+        /// It waits for peers.
+        Listening: "listening",
+        /// We asked for a connection.
+        Connecting: "connecting",
+        /// The peer accepted, and waits for us.
+        Answered: "accepted by its peer",
+        /// The peer asked, and waits for us.
+        Requested: "asked for by a peer",
+        /// We accepted, and wait for the peer.
+        Accepted: "accepted",
+        /// The connection stands.
+        Connected: "connected",
+        /// We asked for the end.
+        Disconnecting: "being disconnected",
+        /// The peer asked for the end, and perhaps waits for us.
+        PeerLeft: "being disconnected",
+        /// It has ended, or never came to be.
+        Ended: "at its end",
     }
 }
 

@@ -155,7 +155,7 @@ impl Packets {
             Some(opened) => opened,
             None => {
                 let opened = Receiver::open(port.interface)?;
-                self.slots.registry().watch(opened.raw_fd(), Registry::PACKETS)?;
+                self.slots.registry().watch(opened.raw_fd(), Registry::PACKET_SOCKETS_KEY)?;
                 opened
             }
         };

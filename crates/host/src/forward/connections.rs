@@ -203,7 +203,7 @@ impl Connections {
         Some(connection)
     }
 
-    /// Reads some messages; answers the user on the other end if it forwarded and has closed the connection.
+    /// Reads some messages; returns the user on the other end if it forwarded and has closed the connection.
     fn read(&mut self, place: ConnectionService<'_>, key: u64, take: &mut impl FnMut(&Arrival<'_>)) -> Option<u32> {
         for _ in 0..MESSAGES_PER_TURN {
             let connection = self.open.get(&key)?;

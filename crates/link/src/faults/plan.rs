@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
+use wire::refuse_if;
 
 /// Which faults happen to which packets.
 #[derive(Clone, PartialEq, Debug)]
@@ -177,9 +178,7 @@ impl FromStr for Plan {
 }
 
 fn read_item(item: &str, rule: &mut Rule, seed: &mut u64) -> Result<(), PlanError> {
-    if item.is_empty() {
-        return Err(PlanError::Empty);
-    }
+    refuse_if!(item.is_empty(), PlanError::Empty);
     if let Some((name, value)) = item.split_once('@') {
         let chance = rule.chance(name).ok_or_else(|| PlanError::UnknownItem(name.into()))?;
         let wrong = || PlanError::Numbers { item: name.into(), value: value.into() };
@@ -198,9 +197,7 @@ fn read_item(item: &str, rule: &mut Rule, seed: &mut u64) -> Result<(), PlanErro
         "delay" => {
             let (low, high) = value.split_once("..").unwrap_or((value, value));
             rule.delay = (time(low).ok_or_else(wrong_time)?, time(high).ok_or_else(wrong_time)?);
-            if rule.delay.0 > rule.delay.1 {
-                return Err(wrong_time());
-            }
+            refuse_if!(rule.delay.0 > rule.delay.1, wrong_time());
         }
         "hold" => rule.hold = time(value).ok_or_else(wrong_time)?,
         "from" => rule.from = Some(address()?),

@@ -167,7 +167,7 @@ impl Receiver {
         std::mem::take(&mut self.changed)
     }
 
-    /// Puts faults between the network and the check of the ICRC, or takes them away; answers what was there.
+    /// Puts faults between the network and the check of the ICRC, or takes them away; returns what was there.
     pub fn inject(&mut self, faults: Option<Faults<Segment>>) -> Option<Faults<Segment>> {
         std::mem::replace(&mut self.faults, faults)
     }
