@@ -534,6 +534,29 @@ impl Ids {
         self.tell(key, EventKind::DeviceRemoval, 0, Body::None);
     }
 
+    /// Its program hears of a failure in place of what it was about to hear: the id is as the failure leaves it. An
+    /// attempt to connect ends, and the peer hears that it does.
+    pub fn fail(&mut self, now: Time, key: IdKey, failure: EventKind) {
+        let Some(record) = self.records.get_mut(&key) else { return };
+        match (failure, record.stage) {
+            (EventKind::AddressError, Stage::AddressResolved) => record.stage = Stage::Bound,
+            (EventKind::RouteError, Stage::RouteResolved) => {
+                (record.stage, record.path) = (Stage::AddressResolved, None);
+            }
+            (
+                EventKind::ConnectError | EventKind::Unreachable | EventKind::Rejected,
+                Stage::Answered | Stage::Accepted | Stage::Connected,
+            ) => {
+                record.stage = Stage::Ended;
+                if let Some(communication) = record.communication {
+                    // Unknown if it has ended already.
+                    let _ = self.manager.abandon(now, communication);
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// Ends an id: what stands is taken down without an event for its program. With `forgets`, of a request that its
     /// peer has not confirmed nothing is remembered; otherwise late messages are answered for a while.
     #[doc(alias = "rdma_destroy_id")]

@@ -3,6 +3,7 @@
 //! channels of events that programs wait for, peers that are watched. Queue pairs are not touched: the program that
 //! takes an event changes its own.
 
+mod breakage;
 mod death;
 mod deserted_hosts;
 mod error;

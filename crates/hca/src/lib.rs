@@ -27,6 +27,7 @@ pub use call_trace::OwnCalls;
 pub use drive::blocked_call::{BlockedCall, Look};
 pub use error::Error;
 pub use ground::Options;
+pub use ground::nic_links::BlackHole;
 pub use links::packets::FlowCounters;
 pub use links::udp::Reach;
 pub use links::windows::Congestion;
@@ -45,7 +46,7 @@ pub use objects::completion_queue::{
     Added, CompletionChannel, CompletionQueue, CqError, MAX_ENTRIES, Moderation, Notify,
 };
 pub use objects::context::{AsyncEvent, Context};
-pub use objects::device::Device;
+pub use objects::device::{Device, LinkRate};
 pub use objects::landing::Landing;
 pub use objects::shared_queue::{SharedQueue, SharedQueueKind, TagMatching, Xrc};
 pub use objects::{channel, device};

@@ -2,12 +2,14 @@
 //! one per process; after a fork the child has none and makes its own.
 
 pub(crate) mod background;
+mod breakage;
 pub(crate) mod buffer;
 mod calls;
 mod counters;
 pub(crate) mod device_memory;
 pub(crate) mod management;
 pub mod multicast;
+mod network_faults;
 pub(crate) mod packets;
 pub(crate) mod peers;
 pub(crate) mod process;
@@ -198,6 +200,7 @@ impl Nic {
 impl Nic {
     /// Opens a device.
     pub fn open_device(&self, device: &Arc<Device>) -> Result<Arc<Context>, Error> {
+        works(device)?;
         let context =
             Arc::new(Context::new(Arc::clone(device)).map_err(system("cannot make a descriptor for events"))?);
         self.objects.first_opened.get_or_init(|| device.number());
@@ -317,6 +320,7 @@ impl Nic {
         raw: Option<Box<RawPart>>,
         number: Option<ReservedNumber>,
     ) -> Result<Arc<Qp>, Error> {
+        works(joins.context.device())?;
         let capabilities = config.capabilities;
         within("max_send_wr", capabilities.max_send_wr, limits::MAX_WR)?;
         within("max_recv_wr", capabilities.max_recv_wr, limits::MAX_WR)?;
@@ -456,23 +460,36 @@ impl Nic {
         }
         drop(devices);
         self.ground.links.ways_changed();
-        let contexts: Vec<Arc<Context>> = self.objects.contexts.lock().iter().filter_map(Weak::upgrade).collect();
         for (device, gone, change) in changed {
             if gone && change != Change::default() {
                 self.cm.device_gone(self, &device);
             }
-            for context in contexts.iter().filter(|context| Arc::ptr_eq(context.device(), &device)) {
-                match change.state {
-                    Some(true) => context.raise(AsyncEvent::PortActive),
-                    Some(false) => context.raise(AsyncEvent::PortError),
-                    None => {}
-                }
-                if change.gids {
-                    context.raise(AsyncEvent::GidChange);
-                }
-            }
+            self.tell_change(&device, change);
         }
         Ok(())
+    }
+
+    /// Tells programs what has changed about a device.
+    pub(crate) fn tell_change(&self, device: &Arc<Device>, change: Change) {
+        match change.state {
+            Some(true) => self.raise(device, AsyncEvent::PortActive),
+            Some(false) => self.raise(device, AsyncEvent::PortError),
+            None => {}
+        }
+        if change.gids {
+            self.raise(device, AsyncEvent::GidChange);
+        }
+        if change.rate {
+            self.raise(device, AsyncEvent::SpeedChange);
+        }
+    }
+
+    /// Tells all that have opened a device.
+    pub(crate) fn raise(&self, device: &Arc<Device>, event: AsyncEvent) {
+        let contexts: Vec<Arc<Context>> = self.objects.contexts.lock().iter().filter_map(Weak::upgrade).collect();
+        for context in contexts.iter().filter(|context| Arc::ptr_eq(context.device(), device)) {
+            context.raise(event);
+        }
     }
 }
 
@@ -482,6 +499,12 @@ impl Drop for Nic {
         self.count_as_ended();
         self.ground.progress.engine.ring();
     }
+}
+
+/// An error if the device has failed.
+fn works(device: &Device) -> Result<(), Error> {
+    let failed = || system("the device has failed")(io::Error::from_raw_os_error(libc::EIO));
+    if device.has_failed() { Err(failed()) } else { Ok(()) }
 }
 
 fn within(what: &'static str, asked: u32, max: u32) -> Result<(), Error> {

@@ -148,6 +148,7 @@ impl Ground {
                 unread_watch: UnreadWatch::default(),
                 groups: Groups::default(),
                 epoch: AtomicU32::new(0),
+                black_holes: RwLock::new(Rank::BlackHoles, Vec::new()),
             },
             host: HostShare {
                 devices: RwLock::new(Rank::Devices, Vec::new()),

@@ -57,6 +57,10 @@ pub enum Rank {
     Links,
     /// Interfaces that raw queue pairs use.
     PacketPorts,
+    /// Where what is sent disappears.
+    BlackHoles,
+    /// The faults of frames.
+    FramePlan,
     /// Links that queue pairs wait for.
     StalledLinks,
     /// Work that peers have not read yet.
@@ -119,6 +123,8 @@ pub enum Rank {
     CallerNews,
     /// Rings that were offered to this process.
     Offers,
+    /// What processes of the own user want to happen.
+    Injections,
     /// Processes that want to know what this one has.
     Inquiries,
     /// What a thread of its own is to do.

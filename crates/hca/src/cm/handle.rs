@@ -74,7 +74,7 @@ impl Inner {
         self.note(key);
     }
 
-    fn push(&mut self, key: IdKey, kind: EventKind, status: i32, body: Body) {
+    pub(super) fn push(&mut self, key: IdKey, kind: EventKind, status: i32, body: Body) {
         let Some(handle) = self.handles.get(&key) else { return };
         if let Some(id) = handle.id.upgrade() {
             handle.channel.push(Event { id, listener: None, kind, status, body });
