@@ -59,6 +59,8 @@ pub struct Ids {
     farewells: VecDeque<(Time, IdKey)>,
     outputs: VecDeque<Output>,
     last_key: u64,
+    /// How many connections have begun.
+    begun: u32,
 }
 
 impl fmt::Debug for Ids {
@@ -82,6 +84,7 @@ impl Ids {
             farewells: VecDeque::new(),
             outputs: VecDeque::new(),
             last_key: 0,
+            begun: 0,
         }
     }
 
@@ -261,8 +264,12 @@ impl Ids {
         take: impl FnOnce(PortSpace, SocketAddr) -> Result<u16, E>,
     ) -> Result<(), E> {
         self.chosen_source(key, destination)?;
-        let Ids { records, claims, .. } = self;
+        let Ids { records, claims, begun, .. } = self;
         let record = records.get_mut(&key).ok_or(DESTROYED_ID)?;
+        if record.order == 0 {
+            *begun += 1;
+            record.order = *begun;
+        }
         let port = match record.source.filter(|_| record.bound) {
             Some(source) => source.port(),
             None => {

@@ -34,6 +34,7 @@ pub use links::windows::Congestion;
 pub use memory::Mapping;
 pub use nic::buffer::{Buffer, ReservedBuffer};
 pub use nic::device_memory::DeviceMemory;
+pub use nic::inject;
 pub use nic::management::ManagementPort;
 pub use nic::multicast;
 pub use nic::packets::{Flow, RawOptions};

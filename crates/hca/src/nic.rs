@@ -7,6 +7,7 @@ pub(crate) mod buffer;
 mod calls;
 mod counters;
 pub(crate) mod device_memory;
+pub mod inject;
 pub(crate) mod management;
 pub mod multicast;
 mod network_faults;
@@ -15,6 +16,7 @@ pub(crate) mod peers;
 pub(crate) mod process;
 mod registration;
 mod report;
+mod strikes;
 pub(crate) mod reserved;
 #[cfg(feature = "checks")]
 pub(crate) mod witness;
@@ -39,6 +41,7 @@ use crate::queue_pair::{Joins, Qp};
 use crate::record::drops::KernelDrops;
 use crate::record::tracing::Tracing;
 use ::host::descriptor::Descriptor;
+use ::host::inquiry::Injection;
 use background::Background;
 use latch::Rank;
 use latch::plain::Mutex;
@@ -116,8 +119,12 @@ impl Default for NicObjects {
 pub(crate) struct BackgroundWork {
     /// Queue pairs whose peers are asked for, while the program is checked.
     pub peer_questions: peers::Questions,
+    /// What failure scripts hold broken.
+    pub broken: strikes::Broken,
     /// Other processes that are told what this one has.
     pub inquiries: Background<Descriptor>,
+    /// Failures that other processes inject.
+    pub injections: Background<Injection>,
     /// Requests for the counters of ports.
     pub port_counting: Background<CounterRequest>,
 }
@@ -479,8 +486,14 @@ impl Nic {
         if change.gids {
             self.raise(device, AsyncEvent::GidChange);
         }
-        if change.rate {
-            self.raise(device, AsyncEvent::SpeedChange);
+        for (changed, event) in [
+            (change.rate, AsyncEvent::SpeedChange),
+            (change.lid, AsyncEvent::LidChange),
+            (change.pkey, AsyncEvent::PkeyChange),
+        ] {
+            if changed {
+                self.raise(device, event);
+            }
         }
     }
 

@@ -73,6 +73,7 @@ impl Nic {
             counted_as_ended: AtomicBool::new(false),
         });
         nic.answer_inquiries();
+        nic.take_injections();
         nic.answer_counters();
         nic.ground.records.trace.to(environment::sink());
         nic.check();

@@ -23,6 +23,8 @@ pub enum Rank {
     Nics,
     /// Queue pairs whose peers are asked for.
     PeerQuestions,
+    /// What failure scripts hold broken.
+    Broken,
     /// Peers whose neighbours are searched for.
     NeighbourSearches,
     /// The receiving UDP sockets.

@@ -20,7 +20,7 @@ impl Cm {
             let keys: Vec<IdKey> = inner
                 .ids
                 .iter()
-                .filter(|(key, record)| wanted(record, device(key)))
+                .filter(|(key, record)| record.hears_events() && wanted(record, device(key)))
                 .map(|(key, _)| key)
                 .collect();
             keys.iter().for_each(|key| inner.push(*key, kind, status, Body::None));

@@ -1,85 +1,19 @@
-//! Ports and devices that are broken on purpose, as failure scripts ask for it: what a kernel's events would tell
-//! happens here, and the events with it. Whatever was broken is whole again after [`Nic::mend_port`] or
-//! [`Nic::plug_in`].
+//! Ports and devices that are broken on purpose: what a kernel's events would tell happens here, and the events with it.
 
 use super::Nic;
 use crate::objects::context::AsyncEvent;
-use crate::objects::device::{Change, Device, Imposed, LinkRate};
+use crate::objects::device::{Change, Device, Imposed};
 use std::io;
 use std::sync::Arc;
-use wire::Gid;
 
 impl Nic {
-    /// Takes the port of a device down, or lets it be up again: its packets are neither sent nor received meanwhile, by
-    /// whatever link. `IBV_EVENT_PORT_ERR` or `IBV_EVENT_PORT_ACTIVE` tells of it.
-    pub fn set_port_down(&self, device: &Arc<Device>, down: bool) {
-        self.impose(device, |imposed| imposed.down = down);
-    }
-
-    /// Has the port say that it carries so much; none is its own rate.
-    pub fn set_link_rate(&self, device: &Arc<Device>, rate: Option<LinkRate>) {
-        self.impose(device, |imposed| imposed.rate = rate);
-    }
-
-    /// Takes an address out of the GID table. False if there is none at that index.
-    pub fn remove_gid(&self, device: &Arc<Device>, index: u8) -> bool {
-        let Some(gid) = device.port().gid(index) else { return false };
-        self.impose(device, |imposed| {
-            imposed.added.retain(|(_, added)| *added != gid);
-            imposed.removed.push(gid);
-        });
-        true
-    }
-
-    /// Puts another address into the GID table, in the place of the one that is there. False if there is no such place.
-    pub fn change_gid(&self, device: &Arc<Device>, index: u8, gid: Gid) -> bool {
-        if usize::from(index) >= device.port().gids.len() {
-            return false;
-        }
-        let before = device.port().gid(index);
-        self.impose(device, |imposed| {
-            imposed.added.retain(|(place, _)| *place != index);
-            imposed.removed.extend(before.filter(|before| *before != gid));
-            imposed.added.push((index, gid));
-        });
-        true
-    }
-
-    /// The GID table is that of the interface again.
-    pub fn restore_gids(&self, device: &Arc<Device>) {
-        self.impose(device, |imposed| {
-            imposed.added.clear();
-            imposed.removed.clear();
-        });
-    }
-
-    /// Nothing about the port is broken any more.
-    pub fn mend_port(&self, device: &Arc<Device>) {
-        self.impose(device, |imposed| *imposed = Imposed::default());
-    }
-
-    /// Has the port say that it has this local identifier: `IBV_EVENT_LID_CHANGE`.
-    pub fn set_lid(&self, device: &Arc<Device>, lid: u16) {
-        self.impose(device, |imposed| imposed.lid = lid);
-        self.raise(device, AsyncEvent::LidChange);
-    }
-
-    /// Has the port say that its one partition key is this, or its own: `IBV_EVENT_PKEY_CHANGE`. Packets keep theirs.
-    pub fn set_pkey(&self, device: &Arc<Device>, pkey: Option<u16>) {
-        self.impose(device, |imposed| imposed.pkey = pkey);
-        self.raise(device, AsyncEvent::PkeyChange);
-    }
-
-    /// Tells the programs of a device of something that is nothing but an event here: RoCE has no subnet manager.
-    pub fn tell_of_port(&self, device: &Arc<Device>, event: AsyncEvent) {
-        self.raise(device, event);
-    }
-
-    fn impose(&self, device: &Arc<Device>, change: impl FnOnce(&mut Imposed)) {
+    /// Breaks a port this way and no other from now on: a port that is down sends and receives no packet, by whatever
+    /// link; speed, LID, partition key and GID table are what programs see. Events tell of what changes.
+    pub fn impose(&self, device: &Arc<Device>, imposed: Imposed) {
         if device.has_failed() {
             return;
         }
-        let change = device.impose(change);
+        let change = device.impose(imposed);
         self.follow_change(device, change);
     }
 

@@ -81,6 +81,10 @@ pub struct Change {
     pub gids: bool,
     /// It carries more or less than before.
     pub rate: bool,
+    /// It has another local identifier.
+    pub lid: bool,
+    /// It has another partition key.
+    pub pkey: bool,
     /// Its packets are cut off from now on, or not any more.
     pub cut: bool,
 }
@@ -183,7 +187,7 @@ impl Device {
     pub(crate) fn fail(&self, unplugged: bool) {
         self.failed.store(true, Ordering::Release);
         self.unplugged.fetch_or(unplugged, Ordering::AcqRel);
-        self.impose(|imposed| imposed.down = true);
+        self.impose(Imposed { down: true, ..Imposed::default() });
     }
 
     /// Takes note of what its interface is now; `None` if it has gone.
@@ -197,10 +201,11 @@ impl Device {
     }
 
     /// Changes what is broken on purpose.
-    pub(crate) fn impose(&self, change: impl FnOnce(&mut Imposed)) -> Change {
+    pub(crate) fn impose(&self, imposed: Imposed) -> Change {
         let mut port = self.port.write();
-        change(&mut port.imposed);
-        port.update()
+        let before = std::mem::replace(&mut port.imposed, imposed);
+        let (lid, pkey) = (before.lid != port.imposed.lid, before.pkey != port.imposed.pkey);
+        Change { lid, pkey, ..port.update() }
     }
 }
 

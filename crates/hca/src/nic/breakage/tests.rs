@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::interfaces::Nics;
+use crate::objects::device::LinkRate;
 use crate::objects::context::Context;
 use crate::{CompletionQueue, Error, Joins, Options, Qp};
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use transport::{
     SendRequest, Sge, State, Status,
 };
 use wire::access::Access;
-use wire::{Key, Mtu, Pkey, Psn, Qpn};
+use wire::{Gid, Key, Mtu, Pkey, Psn, Qpn};
 
 struct End {
     nic: Arc<Nic>,
@@ -131,6 +132,11 @@ fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 const PATIENT: (u8, u8) = (18, 7);
 const IMPATIENT: (u8, u8) = (10, 1);
 
+/// The port of an end's device is down, or up.
+fn set_port_down(end: &End, down: bool) {
+    end.nic.impose(&end.device, Imposed { down, ..Imposed::default() });
+}
+
 /// Does something with two ends, over each link.
 fn over_each_link((timeout, retry_cnt): (u8, u8), test: impl Fn(&End, &End)) {
     for link in ["inside the process", "shared memory", "UDP"] {
@@ -152,13 +158,13 @@ fn over_each_link((timeout, retry_cnt): (u8, u8), test: impl Fn(&End, &End)) {
 fn a_queue_pair_goes_on_where_it_was_when_its_port_is_up_again() {
     over_each_link(PATIENT, |a, b| {
         let link = a.qp.link();
-        a.nic.set_port_down(&a.device, true);
+        set_port_down(a, true);
         assert_eq!((a.events(), b.events()), (vec![AsyncEvent::PortError], vec![]));
         assert!(!a.device.port().active && b.device.port().active);
         a.write(b);
         wait_for("a lost packet", || (a.nic.drops(DropReason::PortDown) > 0).then_some(()));
         assert_eq!(a.poll(), None);
-        a.nic.set_port_down(&a.device, false);
+        set_port_down(a, false);
         assert_eq!((a.events(), b.events()), (vec![AsyncEvent::PortActive], vec![]));
         assert_eq!(a.status(), Status::Success);
         assert_eq!((a.qp.link(), a.memory[..5000] == b.memory[..5000]), (link, true));
@@ -170,12 +176,12 @@ fn retries_run_out_while_a_port_is_down_at_either_end() {
     for far in [false, true] {
         over_each_link(IMPATIENT, |a, b| {
             let broken = if far { b } else { a };
-            broken.nic.set_port_down(&broken.device, true);
+            set_port_down(broken, true);
             a.write(b);
             assert_eq!(a.status(), Status::RetryExceeded);
             assert_eq!(a.qp.state(), State::Error);
             assert!(broken.nic.drops(DropReason::PortDown) > 0);
-            broken.nic.mend_port(&broken.device);
+            set_port_down(broken, false);
             assert!(broken.device.port().active);
         });
     }
@@ -185,7 +191,7 @@ fn retries_run_out_while_a_port_is_down_at_either_end() {
 fn a_queue_pair_that_is_connected_while_the_port_is_down_works_when_it_is_up() {
     let nic = open(false);
     let (a, b) = (End::new(&nic, 0), End::new(&nic, 1));
-    nic.set_port_down(&b.device, true);
+    set_port_down(&b, true);
     b.connect(&a, 14, 7);
     a.connect(&b, 14, 7);
     assert_eq!(b.qp.link(), "none: the port is down");
@@ -194,34 +200,32 @@ fn a_queue_pair_that_is_connected_while_the_port_is_down_works_when_it_is_up() {
         nic.progress();
         (nic.drops(DropReason::PortDown) > 0).then_some(())
     });
-    nic.set_port_down(&b.device, false);
+    set_port_down(&b, false);
     assert_eq!(a.status(), Status::Success);
 }
 
 #[test]
-fn addresses_go_and_come_back() {
+fn a_port_says_what_is_imposed_on_it_and_tells_of_each_change_once() {
     let nic = open(false);
-    let End { device, context, .. } = &End::new(&nic, 1);
+    let end = End::new(&nic, 1);
+    let device = &end.device;
     let own = device.port().gid(0).unwrap();
     let other = Gid::from_ipv4([10, 1, 2, 3].into());
-    assert!(!nic.remove_gid(device, 5) && nic.remove_gid(device, 0));
-    assert_eq!(device.port().gid(0), None);
-    assert!(nic.change_gid(device, 3, other));
-    assert_eq!(device.port().gid(3), Some(other));
-    nic.restore_gids(device);
-    assert_eq!((device.port().gid(0), device.port().gid(3)), (Some(own), None));
-    assert!(nic.change_gid(device, 0, other));
-    assert_eq!((device.port().gid(0), device.port().gids.contains(&Some(own))), (Some(other), false));
+    let removed = Imposed { removed: vec![own], added: vec![(3, other)], ..Imposed::default() };
+    nic.impose(device, removed.clone());
+    assert_eq!((device.port().gid(0), device.port().gid(3)), (None, Some(other)));
     nic.follow_interfaces().unwrap();
-    assert_eq!(device.port().gid(0), Some(other), "what the kernel tells does not undo it");
-    nic.mend_port(device);
-    assert_eq!(device.port().gid(0), Some(own));
-    nic.set_link_rate(device, Some(LinkRate(100)));
-    nic.set_link_rate(device, None);
-    nic.tell_of_port(device, AsyncEvent::LidChange);
-    let told: Vec<AsyncEvent> = std::iter::from_fn(|| context.events().try_take()).collect();
-    let [gids, rates] = [AsyncEvent::GidChange, AsyncEvent::SpeedChange];
-    assert_eq!(told, [gids, gids, gids, gids, gids, rates, rates, AsyncEvent::LidChange]);
+    assert_eq!(device.port().gid(0), None, "what the kernel tells does not undo it");
+    let replaced = Imposed { added: vec![(0, other)], ..removed };
+    nic.impose(device, replaced.clone());
+    assert_eq!((device.port().gid(0), device.port().gid(3)), (Some(other), None));
+    nic.impose(device, Imposed { rate: Some(LinkRate(100)), lid: 7, pkey: Some(0x8001), ..replaced });
+    assert_eq!(device.port().rate, LinkRate(100));
+    nic.impose(device, Imposed::default());
+    assert_eq!((device.port().gid(0), device.port().rate), (Some(own), crate::device::LINE_RATE));
+    use AsyncEvent::{GidChange, LidChange, PkeyChange, SpeedChange};
+    let of_rates = [SpeedChange, LidChange, PkeyChange];
+    assert_eq!(end.events(), [&[GidChange, GidChange][..], &of_rates, &[GidChange], &of_rates].concat());
 }
 
 #[test]
@@ -252,7 +256,7 @@ fn a_device_that_fails_or_is_pulled_out_stops_for_good_and_another_takes_its_pla
                 xrc_domain: None,
             };
             assert!(refused(nic.create_qp(config(a.context.new_domain()), joins).map(drop)));
-            nic.set_port_down(&a.device, false);
+            set_port_down(a, false);
             assert!(a.device.port().is_cut, "it never works again");
             nic.plug_in(&a.device).unwrap();
             assert_eq!(names(), ["ubi_0", "ubi_1"]);
