@@ -47,6 +47,7 @@ impl Inner {
                         EventKind::Established => self.record_connection(nic, key),
                         _ => {}
                     }
+                    let (kind, status, body) = self.event_in_place(nic, now, key, (kind, status, body));
                     self.push(key, kind, status, body);
                 }
                 Output::Request { key, listener, body } => self.introduce(nic, now, key, listener, body),
@@ -60,6 +61,10 @@ impl Inner {
 
     /// Gives a peer's request an id, and tells the program that listens.
     fn introduce(&mut self, nic: &Nic, now: Time, key: IdKey, listener: IdKey, body: Body) {
+        if let Some(reason) = self.rejects(nic, key) {
+            let _ = self.ids.reject(now, key, reason, &[]);
+            return self.ids.destroy(now, key, false);
+        }
         let listening = self.handles.get(&listener).and_then(|handle| Some((handle.id.upgrade()?, handle)));
         let Some((listener, Handle { channel, .. })) = listening else {
             let _ = self.ids.reject(now, key, RejectReason::InvalidServiceId, &[]);

@@ -16,7 +16,7 @@ impl Nic {
         self.ground.open_memory();
         if rules.is_empty() {
             for _ in 0..LATE_LOOKS {
-                self.progress();
+                self.receive_links();
                 if self.ground.links.registry.end_faults() {
                     break;
                 }

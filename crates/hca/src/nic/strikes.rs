@@ -3,12 +3,12 @@
 //! of those has ended that took it down.
 
 use super::Nic;
-use crate::cm::EventKind;
+use crate::cm::{EventKind, connection_of};
 use crate::ground::nic_links::BlackHole;
 use crate::objects::context::AsyncEvent;
 use crate::objects::device::{Device, Imposed, LinkRate};
 use ::host::process_stop;
-use failures::{Action, ConnectionView, DeviceView, Direction, Phase, Place, Scene, Strike};
+use failures::{Action, DeviceView, Direction, Phase, Place, Scene, Strike};
 use latch::Rank;
 use latch::plain::Mutex;
 use link::faults::{Chance, Rule};
@@ -276,11 +276,7 @@ impl Nic {
             |record, device| {
                 let index = device.and_then(|device| devices.iter().position(|other| Arc::ptr_eq(other, device)));
                 let device = device.zip(index).map(|(device, index)| DeviceView { name: device.name(), index: index as u32 });
-                let connection = Some(ConnectionView {
-                    order: record.order,
-                    peer: record.destination.map(|address| address.ip()),
-                    port: record.service_port(),
-                });
+                let connection = Some(connection_of(record));
                 place.fits(&Scene { device, port: Some(PORT), connection, ..Scene::default() })
             },
             (kind, status),
