@@ -42,12 +42,12 @@ impl Inner {
             any = true;
             match output {
                 Output::Event { key, kind, status, body } => {
+                    let (kind, status, body) = self.event_in_place(nic, now, key, (kind, status, body));
                     match kind {
                         EventKind::ConnectResponse => self.watch_peer(nic, key),
                         EventKind::Established => self.record_connection(nic, key),
                         _ => {}
                     }
-                    let (kind, status, body) = self.event_in_place(nic, now, key, (kind, status, body));
                     self.push(key, kind, status, body);
                 }
                 Output::Request { key, listener, body } => self.introduce(nic, now, key, listener, body),
