@@ -64,7 +64,10 @@ fn take(nic: &Weak<Nic>, injection: &Injection) {
     let answer = match message.as_deref().and_then(Injected::of_message) {
         None => Err(format!("there is no script of {MAX_SCRIPT_BYTES} bytes or less in the message")),
         Some(Injected { name, text }) => match Script::parse(&text) {
-            Ok(script) => nic.start_script(&script, None, &name),
+            Ok(script) => {
+                nic.start_script(&script, None, &name);
+                Ok(())
+            }
             Err(error) => Err(format!("{name}: {error}")),
         },
     };
