@@ -180,11 +180,12 @@ fn scenario(options: &Options) -> Result<Scenario, Failure> {
     for path in &options.failure_scripts {
         let name = path.display();
         let text = fs::read_to_string(path).map_err(|source| Failure::Read { path: path.clone(), source })?;
-        let broken =
-            ::failures::Script::parse(&text).map_err(|error| Failure::Script(format!("{name}: {error}")))?;
+        let broken = ::failures::Script::parse(&text).map_err(|error| Failure::Script(format!("{name}: {error}")))?;
         let wrong = |(line, what)| Failure::Script(format!("{name}: line {line}: {what}"));
         for (line, statement) in failures::statements(&broken, script.scenario()).map_err(wrong)? {
-            script.add(&format!("{name}: line {line}"), &statement).map_err(|error| Failure::Script(error.to_string()))?;
+            script
+                .add(&format!("{name}: line {line}"), &statement)
+                .map_err(|error| Failure::Script(error.to_string()))?;
         }
     }
     if options.pcap.is_some() && script.scenario().capture.is_empty() {

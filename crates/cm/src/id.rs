@@ -17,8 +17,8 @@ use transport::{AddressVector, Kind};
 use wire::cm::{CommId, Data, IpCm, Message, PortSpace, RejectReason, ServiceId, SidrStatus};
 use wire::{Gid, Qpn, Timeout, Transport};
 
-use crate::{Accept, Config, Connect, Families, Listen, ListenerId, Manager, Resolve, Route, SidrAnswer, Time};
 use crate::inbound::{named, named_by_sender};
+use crate::{Accept, Config, Connect, Families, Listen, ListenerId, Manager, Resolve, Route, SidrAnswer, Time};
 use claims::{Claim, Claims};
 
 pub mod address;

@@ -16,8 +16,8 @@ pub(crate) mod peers;
 pub(crate) mod process;
 mod registration;
 mod report;
-mod strikes;
 pub(crate) mod reserved;
+mod strikes;
 #[cfg(feature = "checks")]
 pub(crate) mod witness;
 

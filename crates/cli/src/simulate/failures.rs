@@ -41,7 +41,9 @@ fn words(failure: &Failure, scenario: &Scenario) -> Result<(&'static str, String
         }
         Action::BlackHole { direction } => {
             let way = direction.name();
-            return Err(format!("direction = \"{way}\": a simulated cable fails both ways; expected direction = \"both\""));
+            return Err(format!(
+                "direction = \"{way}\": a simulated cable fails both ways; expected direction = \"both\""
+            ));
         }
         action => {
             let name = action.name();
@@ -61,15 +63,20 @@ fn place(place: &Place, action: Action, scenario: &Scenario) -> Result<String, S
         (place.connection.is_some(), "connection"),
     ];
     if let Some((_, key)) = meaningless.into_iter().find(|(is_said, _)| *is_said) {
-        return Err(format!("{key} means nothing to the simulator; expected host = \"host3\", and to = \"switch0\" for a cable"));
+        return Err(format!(
+            "{key} means nothing to the simulator; expected host = \"host3\", and to = \"switch0\" for a cable"
+        ));
     }
     let is_slow = matches!(action, Action::Slow { .. } | Action::RateLimit { .. });
     match (&place.host, &place.to) {
-        (Some(_), Some(_)) if is_slow => Err(format!("{} is of hosts, not of cables; expected no key `to`", action.name())),
+        (Some(_), Some(_)) if is_slow => {
+            Err(format!("{} is of hosts, not of cables; expected no key `to`", action.name()))
+        }
         (Some(host), Some(to)) => Ok(format!("link {} {}", node(host), node(to))),
         (Some(host), None) => {
             let number = host.strip_prefix("host").unwrap_or(host).parse::<u32>();
-            let number = number.map_err(|_| format!("{host:?} is no host; expected host0 to host{}", scenario.hosts - 1))?;
+            let number =
+                number.map_err(|_| format!("{host:?} is no host; expected host0 to host{}", scenario.hosts - 1))?;
             Ok(format!("host {number}"))
         }
         (None, Some(_)) => Err("to = … is the other end of a cable; expected host = …, too".into()),
@@ -97,7 +104,11 @@ fn times(when: &When, end: Option<Nanos>) -> Result<Vec<Nanos>, String> {
     let by_end = end.map(|end| end.saturating_sub(at) / every + 1);
     let count = when.times.into_iter().chain(by_end).min();
     match count {
-        Some(count) if count <= MAX_STRIKES => Ok((0..count).map(|nth| at.saturating_add(every.saturating_mul(nth))).collect()),
-        _ => Err(format!("it strikes without end; expected times = … of {MAX_STRIKES} or less, or an end of the script")),
+        Some(count) if count <= MAX_STRIKES => {
+            Ok((0..count).map(|nth| at.saturating_add(every.saturating_mul(nth))).collect())
+        }
+        _ => {
+            Err(format!("it strikes without end; expected times = … of {MAX_STRIKES} or less, or an end of the script"))
+        }
     }
 }

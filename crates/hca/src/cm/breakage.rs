@@ -82,7 +82,7 @@ impl Inner {
         if !nic.ground.scripts.wants_connections() {
             return None;
         }
-        match self.take_hold(nic, key, Moment::ConnectionRequest) {
+        match self.take_hold(nic, key, |scene| Moment::ConnectionRequest(scene)) {
             Some(Action::Reject { reason }) => Some(RejectReason::from_code(reason)),
             _ => None,
         }
@@ -94,7 +94,8 @@ impl Inner {
             return false;
         }
         let message = &datagram.message;
-        let (ours, theirs) = if is_sent { (route.source, route.destination) } else { (route.destination, route.source) };
+        let (ours, theirs) =
+            if is_sent { (route.source, route.destination) } else { (route.destination, route.source) };
         let device = nic.ground.host.device_with(ours);
         let device = device.as_ref().map(|device| DeviceView { name: device.name(), index: nic.device_index(device) });
         let connection = match self.ids.of_message(message, is_sent) {

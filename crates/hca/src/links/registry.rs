@@ -151,13 +151,17 @@ impl Registry {
     }
 
     fn put_under_faults(&self) -> UnderFaults {
-        let mut inner: Vec<(Arc<dyn Link>, Arc<dyn Link>)> =
-            self.received.iter().map(|ReceivedLink { link, known_as }| (Arc::clone(link), Arc::clone(known_as))).collect();
+        let mut inner: Vec<(Arc<dyn Link>, Arc<dyn Link>)> = self
+            .received
+            .iter()
+            .map(|ReceivedLink { link, known_as }| (Arc::clone(link), Arc::clone(known_as)))
+            .collect();
         if self.plan.is_none() {
             let exchange: Arc<dyn Link> = Arc::<Exchange>::clone(&self.exchange);
             inner.push((Arc::clone(&exchange), exchange));
         }
-        let faulty: Vec<_> = inner.iter().map(|(link, _)| Arc::new(Faulty::new(Arc::clone(link), Plan::default()))).collect();
+        let faulty: Vec<_> =
+            inner.iter().map(|(link, _)| Arc::new(Faulty::new(Arc::clone(link), Plan::default()))).collect();
         let received = faulty.iter().zip(inner).map(|(link, (_, known_as))| {
             let link: Arc<dyn Link> = Arc::<Faulty<Arc<dyn Link>>>::clone(link);
             ReceivedLink { link, known_as }

@@ -28,7 +28,8 @@ pub struct Injected {
 impl Injected {
     /// One line with the name, and the text.
     fn message(&self) -> String {
-        let name: String = self.name.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_NAME_BYTES / 4).collect();
+        let name: String =
+            self.name.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_NAME_BYTES / 4).collect();
         format!("{name}\n{}", self.text)
     }
 

@@ -179,7 +179,8 @@ impl Nic {
     }
 
     fn tell_ports(&self, devices: &[Arc<Device>], event: AsyncEvent) -> Result<String, String> {
-        devices.iter().for_each(|device| self.tell_of_port(device, event));
+        // Nothing but an event: RoCE has no subnet manager.
+        devices.iter().for_each(|device| self.raise(device, event));
         named(devices)
     }
 
@@ -198,7 +199,8 @@ impl Nic {
     }
 
     fn replace_devices(&self, by: (u32, usize)) -> Result<String, String> {
-        let devices: Vec<_> = self.ended(by).into_iter().flat_map(|held| held.devices).map(|(device, _)| device).collect();
+        let devices: Vec<_> =
+            self.ended(by).into_iter().flat_map(|held| held.devices).map(|(device, _)| device).collect();
         for device in &devices {
             self.plug_in(device).map_err(|error| format!("cannot list the network interfaces: {error}"))?;
         }
@@ -256,7 +258,8 @@ impl Nic {
         if let Some(device) = self.devices().into_iter().find(|device| device.name() == name) {
             return Ok(addresses(&[device]));
         }
-        let unknown = |error: io::Error| format!("{name:?} is no device, no address, and no host that is known: {error}");
+        let unknown =
+            |error: io::Error| format!("{name:?} is no device, no address, and no host that is known: {error}");
         let found: BTreeSet<_> = (name, 0).to_socket_addrs().map_err(unknown)?.map(|address| address.ip()).collect();
         Ok(found.into_iter().map(Some).collect())
     }
@@ -275,7 +278,8 @@ impl Nic {
             self,
             |record, device| {
                 let index = device.and_then(|device| devices.iter().position(|other| Arc::ptr_eq(other, device)));
-                let device = device.zip(index).map(|(device, index)| DeviceView { name: device.name(), index: index as u32 });
+                let device =
+                    device.zip(index).map(|(device, index)| DeviceView { name: device.name(), index: index as u32 });
                 let connection = Some(connection_of(record));
                 place.fits(&Scene { device, port: Some(PORT), connection, ..Scene::default() })
             },
@@ -321,7 +325,8 @@ fn rate_of(speed: u64) -> LinkRate {
 
 /// The addresses of devices.
 fn addresses(devices: &[Arc<Device>]) -> Vec<Option<IpAddr>> {
-    let of = |device: &Arc<Device>| device.port().gids.iter().flatten().map(|gid| Some(gid.to_ip())).collect::<Vec<_>>();
+    let of =
+        |device: &Arc<Device>| device.port().gids.iter().flatten().map(|gid| Some(gid.to_ip())).collect::<Vec<_>>();
     devices.iter().flat_map(of).collect()
 }
 

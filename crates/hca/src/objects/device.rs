@@ -196,7 +196,8 @@ impl Device {
         if let Some(interface) = interface {
             port.interface_mtu = interface.mtu;
         }
-        port.interface = (interface.is_some_and(|interface| interface.running), interface.map(gids).unwrap_or_default());
+        port.interface =
+            (interface.is_some_and(|interface| interface.running), interface.map(gids).unwrap_or_default());
         port.update()
     }
 
@@ -218,7 +219,7 @@ impl Port {
     /// Is what its interface is like, but for what is imposed. Returns what changed.
     fn update(&mut self) -> Change {
         let Port { active, gids, rate, is_cut, interface: (running, addresses), imposed, .. } = self;
-        let Imposed { down, rate: imposed_rate, removed, added } = &*imposed;
+        let Imposed { down, rate: imposed_rate, removed, added, .. } = &*imposed;
         let mut change = Change { cut: *is_cut != *down, ..Change::default() };
         *is_cut = *down;
         let is_active = *running && !down;

@@ -203,7 +203,8 @@ fn a_rate_lets_so_many_bits_pass_and_loses_what_would_wait_too_long() {
 fn a_nic_with_a_share_of_the_time_takes_packets_in_its_turns() {
     let mut plan = added([Rule { share: Some(0.25), ..Rule::default() }]);
     let (now, micros) = (Instant::now(), Duration::from_micros);
-    for (came, taken) in [(0, 0), (2_500, 2_500), (2_501, 10_000), (9_999, 10_000), (12_000, 12_000), (13_000, 20_000)] {
+    for (came, taken) in [(0, 0), (2_500, 2_500), (2_501, 10_000), (9_999, 10_000), (12_000, 12_000), (13_000, 20_000)]
+    {
         assert_eq!(plan.decide(now + micros(came), FROM, TO, 0).first, Some(now + micros(taken)), "{came}");
     }
 }

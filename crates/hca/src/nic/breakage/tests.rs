@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::interfaces::Nics;
-use crate::objects::device::LinkRate;
 use crate::objects::context::Context;
+use crate::objects::device::LinkRate;
 use crate::{CompletionQueue, Error, Joins, Options, Qp};
 use std::time::{Duration, Instant};
 use trace::DropReason;
@@ -211,18 +211,23 @@ fn a_port_says_what_is_imposed_on_it_and_tells_of_each_change_once() {
     let device = &end.device;
     let own = device.port().gid(0).unwrap();
     let other = Gid::from_ipv4([10, 1, 2, 3].into());
+    let gids = || {
+        let port = device.port();
+        (port.gid(0), port.gid(3))
+    };
     let removed = Imposed { removed: vec![own], added: vec![(3, other)], ..Imposed::default() };
     nic.impose(device, removed.clone());
-    assert_eq!((device.port().gid(0), device.port().gid(3)), (None, Some(other)));
+    assert_eq!(gids(), (None, Some(other)));
     nic.follow_interfaces().unwrap();
     assert_eq!(device.port().gid(0), None, "what the kernel tells does not undo it");
     let replaced = Imposed { added: vec![(0, other)], ..removed };
     nic.impose(device, replaced.clone());
-    assert_eq!((device.port().gid(0), device.port().gid(3)), (Some(other), None));
+    assert_eq!(gids(), (Some(other), None));
     nic.impose(device, Imposed { rate: Some(LinkRate(100)), lid: 7, pkey: Some(0x8001), ..replaced });
     assert_eq!(device.port().rate, LinkRate(100));
     nic.impose(device, Imposed::default());
-    assert_eq!((device.port().gid(0), device.port().rate), (Some(own), crate::device::LINE_RATE));
+    assert_eq!(gids(), (Some(own), None));
+    assert_eq!(device.port().rate, crate::device::LINE_RATE);
     use AsyncEvent::{GidChange, LidChange, PkeyChange, SpeedChange};
     let of_rates = [SpeedChange, LidChange, PkeyChange];
     assert_eq!(end.events(), [&[GidChange, GidChange][..], &of_rates, &[GidChange], &of_rates].concat());
@@ -238,7 +243,7 @@ fn a_device_that_fails_or_is_pulled_out_stops_for_good_and_another_takes_its_pla
                 true => nic.unplug(&a.device),
                 false => nic.fail_device(&a.device),
             }
-            assert_eq!((a.status(), a.qp.state()), (Status::Flushed, State::Error));
+            assert_eq!((a.status(), a.qp.state()), (Status::WorkRequestFlushed, State::Error));
             assert_eq!((a.events(), b.events()), (vec![AsyncEvent::DeviceFatal], vec![]));
             let names = || nic.devices().iter().map(|device| device.name().to_owned()).collect::<Vec<_>>();
             assert_eq!(names().len(), if unplugged { 1 } else { 2 });
