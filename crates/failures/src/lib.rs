@@ -10,6 +10,7 @@
 //! | [`action`] | what can break |
 //! | [`machine`] | when it breaks |
 //! | [`moment`] | what a machine is told |
+//! | [`report`] | what struck, as JSON |
 //! | [`words`] | names and numbers: errno, statuses, events, calls |
 //!
 //! ```
@@ -29,7 +30,7 @@
 #![forbid(unsafe_code)]
 
 extern crate alloc;
-#[cfg(test)]
+#[cfg(all(test, feature = "parse"))]
 extern crate std;
 
 pub mod action;
@@ -37,6 +38,7 @@ mod dice;
 mod error;
 pub mod machine;
 pub mod moment;
+pub mod report;
 pub mod script;
 pub mod words;
 

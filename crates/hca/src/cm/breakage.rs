@@ -48,7 +48,8 @@ impl Inner {
     /// Feeds the scripts with a moment of an id. Returns what takes hold of it.
     fn take_hold(&self, nic: &Nic, key: IdKey, moment: impl FnOnce(Scene<'_>) -> Moment<'_>) -> Option<Action> {
         let device = self.handles.get(&key).and_then(|handle| handle.device.as_ref());
-        let device = device.map(|device| DeviceView { name: device.name(), index: nic.device_index(device) });
+        let device = device
+            .map(|device| DeviceView { name: device.name(), index: nic.ground.host.device_index(device.number()) });
         let connection = self.ids.get(key).map(connection_of);
         nic.ground.take_hold(&moment(Scene { device, connection, ..Scene::default() }))
     }
@@ -97,7 +98,9 @@ impl Inner {
         let (ours, theirs) =
             if is_sent { (route.source, route.destination) } else { (route.destination, route.source) };
         let device = nic.ground.host.device_with(ours);
-        let device = device.as_ref().map(|device| DeviceView { name: device.name(), index: nic.device_index(device) });
+        let device = device
+            .as_ref()
+            .map(|device| DeviceView { name: device.name(), index: nic.ground.host.device_index(device.number()) });
         let connection = match self.ids.of_message(message, is_sent) {
             Some(record) => connection_of(record),
             None => ConnectionView { order: 0, peer: Some(theirs.to_ip()), port: service_port(message) },

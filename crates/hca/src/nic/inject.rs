@@ -3,7 +3,7 @@
 
 use super::Nic;
 use ::host::inquiry::{self, Injection};
-use failures::{MAX_SCRIPT_BYTES, Script};
+use failures::MAX_SCRIPT_BYTES;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -64,16 +64,22 @@ fn take(nic: &Weak<Nic>, injection: &Injection) {
     let message = injection.text(MAX_MESSAGE_BYTES as u64);
     let answer = match message.as_deref().and_then(Injected::of_message) {
         None => Err(format!("there is no script of {MAX_SCRIPT_BYTES} bytes or less in the message")),
-        Some(Injected { name, text }) => match Script::parse(&text) {
-            Ok(script) => {
-                nic.start_script(&script, None, &name);
-                Ok(())
-            }
-            Err(error) => Err(format!("{name}: {error}")),
-        },
+        Some(injected) => start(&nic, &injected),
     };
     // A process that asked and has gone does not miss the answer.
     let _ = injection.answer(answer.as_ref().err().map_or("", String::as_str));
+}
+
+#[cfg(feature = "scripts")]
+fn start(nic: &Arc<Nic>, Injected { name, text }: &Injected) -> Result<(), String> {
+    let script = failures::Script::parse(text).map_err(|error| format!("{name}: {error}"))?;
+    nic.start_script(&script, None, name);
+    Ok(())
+}
+
+#[cfg(not(feature = "scripts"))]
+fn start(_: &Arc<Nic>, _: &Injected) -> Result<(), String> {
+    Err("the program was built without the feature `scripts` of the crate ubiverbs".into())
 }
 
 #[cfg(test)]

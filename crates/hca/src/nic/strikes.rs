@@ -7,8 +7,9 @@ use crate::cm::{EventKind, connection_of};
 use crate::ground::nic_links::BlackHole;
 use crate::objects::context::AsyncEvent;
 use crate::objects::device::{Device, Imposed, LinkRate};
+use crate::scripts::Struck;
 use ::host::process_stop;
-use failures::{Action, DeviceView, Direction, Phase, Place, Scene, Strike};
+use failures::{Action, DeviceView, Direction, Phase, Place, Scene};
 use latch::Rank;
 use latch::plain::Mutex;
 use link::faults::{Chance, Rule};
@@ -45,21 +46,17 @@ struct Held {
 }
 
 impl Nic {
-    /// Carries out a strike of this kind: `None` if it is of another. `script` is the number of the script, `device`
-    /// what the moment was about, if the strike is of it. Returns what was struck, or why nothing was.
+    /// Carries out a strike of this kind: `None` if it is of another. Returns what was struck, or why nothing was.
     ///
     /// It takes locks, calls the kernel and may ask for the address of a name: not for a thread that holds a lock or
     /// moves data.
-    pub(crate) fn carry_out(
-        self: &Arc<Nic>,
-        script: u32,
-        strike: &Strike,
-        device: Option<&Arc<Device>>,
-    ) -> Option<Result<String, String>> {
-        let by = (script, strike.line());
+    pub(crate) fn carry_out(self: &Arc<Nic>, struck: &Struck) -> Option<Result<String, String>> {
+        let strike = &struck.strike;
+        let by = (struck.number, strike.line());
         let place = &strike.failure.place;
-        let devices = || match device {
-            Some(device) => vec![Arc::clone(device)],
+        let devices = || match struck.about.device {
+            // What the moment was about.
+            Some(index) => self.devices().into_iter().skip(index as usize).take(1).collect(),
             None => self.struck_devices(place),
         };
         let action = strike.action;
