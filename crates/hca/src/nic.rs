@@ -19,7 +19,7 @@ mod registration;
 mod report;
 pub(crate) mod reserved;
 pub(crate) mod scripts;
-mod strikes;
+pub(crate) mod strikes;
 #[cfg(feature = "checks")]
 pub(crate) mod witness;
 

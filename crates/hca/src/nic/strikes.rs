@@ -9,7 +9,7 @@ use crate::objects::context::AsyncEvent;
 use crate::objects::device::{Device, Imposed, LinkRate};
 use crate::scripts::Struck;
 use ::host::process_stop;
-use failures::{Action, DeviceView, Direction, Phase, Place, Scene};
+use failures::{Action, DeviceView, Direction, Moment, Phase, Place, Scene};
 use latch::Rank;
 use latch::plain::Mutex;
 use link::faults::{Chance, Rule};
@@ -56,7 +56,7 @@ impl Nic {
         let place = &strike.failure.place;
         let devices = || match struck.about.device {
             // What the moment was about.
-            Some(index) => self.devices().into_iter().skip(index as usize).take(1).collect(),
+            Some(index) => self.devices().into_iter().filter(|device| self.index_of(device) == index).collect(),
             None => self.struck_devices(place),
         };
         let action = strike.action;
@@ -102,10 +102,13 @@ impl Nic {
         if place.port.is_some_and(|port| port != PORT) {
             return Vec::new();
         }
-        let view = |(index, device): (usize, Arc<Device>)| {
-            place.fits_device(DeviceView { name: device.name(), index: index as u32 }).then_some(device)
-        };
-        self.devices().into_iter().enumerate().filter_map(view).collect()
+        let fits =
+            |device: &Arc<Device>| place.fits_device(DeviceView { name: device.name(), index: self.index_of(device) });
+        self.devices().into_iter().filter(fits).collect()
+    }
+
+    fn index_of(&self, device: &Device) -> u32 {
+        self.ground.host.device_index(device.number())
     }
 
     fn hold_ports(&self, by: (u32, usize), action: Action, devices: Vec<Arc<Device>>) -> Result<String, String> {
@@ -270,13 +273,10 @@ impl Nic {
             15 => EventKind::TimewaitExit,
             other => return Err(format!("event {other} does not come by itself")),
         };
-        let devices = self.devices();
         let told = self.cm.tell_ids(
             self,
             |record, device| {
-                let index = device.and_then(|device| devices.iter().position(|other| Arc::ptr_eq(other, device)));
-                let device =
-                    device.zip(index).map(|(device, index)| DeviceView { name: device.name(), index: index as u32 });
+                let device = device.map(|device| DeviceView { name: device.name(), index: self.index_of(device) });
                 let connection = Some(connection_of(record));
                 place.fits(&Scene { device, port: Some(PORT), connection, ..Scene::default() })
             },
@@ -333,6 +333,15 @@ fn named<'a>(devices: impl IntoIterator<Item = &'a Arc<Device>>) -> Result<Strin
     if names.is_empty() { Err("no device of this process is meant".into()) } else { Ok(names.join(", ")) }
 }
 
+/// Has scripts that want to hear of copies from and to GPU memory be asked before each.
+pub(crate) fn watch_gpu_copies() {
+    memory::fail_gpu_copies_if(|| {
+        let Some(nic) = Nic::present() else { return false };
+        let ground = &nic.ground;
+        ground.scripts.wants_gpu_copies() && ground.take_hold(&Moment::GpuCopy(Scene::default())).is_some()
+    });
+}
+
 /// Stops the process, for a while if it is to go on by itself.
 fn stop(lasts: Option<u64>) -> Result<String, String> {
     let Some(nanos) = lasts else { return signal(libc::SIGSTOP) };
@@ -354,3 +363,6 @@ fn signal(number: i32) -> Result<String, String> {
         _ => Err(format!("signal {number} cannot be sent: {}", io::Error::last_os_error())),
     }
 }
+
+#[cfg(test)]
+mod tests;

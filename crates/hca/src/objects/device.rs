@@ -70,6 +70,8 @@ pub struct Port {
     /// What its interface is like: whether it is up, and its addresses.
     interface: (bool, Vec<Gid>),
     imposed: Imposed,
+    /// Where addresses stood that were imposed to be removed: they come back there.
+    places: Vec<(usize, Gid)>,
 }
 
 /// What changed when a device took note of its interface.
@@ -107,6 +109,7 @@ impl Device {
                     is_cut: false,
                     interface: (false, Vec::new()),
                     imposed: Imposed::default(),
+                    places: Vec::new(),
                 },
             ),
             counted: Mutex::new(Rank::PortCounters, Counters::default()),
@@ -218,7 +221,7 @@ impl Port {
 
     /// Is what its interface is like, but for what is imposed. Returns what changed.
     fn update(&mut self) -> Change {
-        let Port { active, gids, rate, is_cut, interface: (running, addresses), imposed, .. } = self;
+        let Port { active, gids, rate, is_cut, interface: (running, addresses), imposed, places, .. } = self;
         let Imposed { down, rate: imposed_rate, removed, added, .. } = &*imposed;
         let mut change = Change { cut: *is_cut != *down, ..Change::default() };
         *is_cut = *down;
@@ -230,14 +233,25 @@ impl Port {
         let now_rate = imposed_rate.unwrap_or(LINE_RATE);
         change.rate = std::mem::replace(rate, now_rate) != now_rate;
         let of_interface = || addresses.iter().filter(|gid| !removed.contains(gid));
-        for (index, entry) in (0..).zip(gids.iter_mut()) {
-            let placed = added.iter().find(|(place, _)| *place == index).map(|(_, gid)| *gid);
+        for (index, entry) in gids.iter_mut().enumerate() {
+            let leaves = entry.filter(|gid| removed.contains(gid)).map(|gid| (index, gid));
+            places.extend(leaves.filter(|place| !places.contains(place)));
+            let placed = added.iter().find(|(place, _)| usize::from(*place) == index).map(|(_, gid)| *gid);
             let wanted = placed.or(entry.filter(|gid| of_interface().any(|own| own == gid)));
             if *entry != wanted {
                 *entry = wanted;
                 change.gids = true;
             }
         }
+        places.retain(|(index, gid)| {
+            let comes_back = gids.get(*index) == Some(&None) && of_interface().any(|own| own == gid);
+            if comes_back {
+                gids.iter_mut().filter(|entry| **entry == Some(*gid)).for_each(|entry| *entry = None);
+                gids.iter_mut().skip(*index).take(1).for_each(|entry| *entry = Some(*gid));
+                change.gids = true;
+            }
+            !comes_back && addresses.contains(gid)
+        });
         for gid in of_interface() {
             if gids.contains(&Some(*gid)) {
                 continue;
