@@ -45,13 +45,12 @@ impl Cm {
 }
 
 impl Inner {
-    /// Feeds the scripts with a moment of an id. Returns what takes hold of it.
-    fn take_hold(&self, nic: &Nic, key: IdKey, moment: impl FnOnce(Scene<'_>) -> Moment<'_>) -> Option<Action> {
+    /// An id, as scripts name it.
+    fn scene<'a>(&'a self, nic: &Nic, key: IdKey) -> Scene<'a> {
         let device = self.handles.get(&key).and_then(|handle| handle.device.as_ref());
-        let device = device
-            .map(|device| DeviceView { name: device.name(), index: nic.ground.host.device_index(device.number()) });
-        let connection = self.ids.get(key).map(connection_of);
-        nic.ground.take_hold(&moment(Scene { device, connection, ..Scene::default() }))
+        let index = |device: &Device| nic.ground.host.device_index(device.number());
+        let device = device.map(|device| DeviceView { name: device.name(), index: index(device) });
+        Scene { device, connection: self.ids.get(key).map(connection_of), ..Scene::default() }
     }
 
     /// The event that the program of an id hears of in place of one that it would hear of.
@@ -67,7 +66,8 @@ impl Inner {
         }
         // The side that asked hears of the peer's answer first, and most programs of nothing else.
         let told = if event.0 == EventKind::ConnectResponse { EventKind::Established } else { event.0 };
-        let struck = self.take_hold(nic, key, |scene| Moment::ConnectionEvent { scene, event: told as u32 });
+        let moment = Moment::ConnectionEvent { scene: self.scene(nic, key), event: told as u32 };
+        let struck = nic.ground.take_hold(&moment);
         let Some(Action::CmEvent { event: number, status }) = struck else { return event };
         let Some(kind) = failure_of(number) else { return event };
         self.ids.fail(now, key, kind);
@@ -83,7 +83,7 @@ impl Inner {
         if !nic.ground.scripts.wants_connections() {
             return None;
         }
-        match self.take_hold(nic, key, |scene| Moment::ConnectionRequest(scene)) {
+        match nic.ground.take_hold(&Moment::ConnectionRequest(self.scene(nic, key))) {
             Some(Action::Reject { reason }) => Some(RejectReason::from_code(reason)),
             _ => None,
         }
