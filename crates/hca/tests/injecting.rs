@@ -45,8 +45,9 @@ fn a_process_of_the_same_user_breaks_a_program_that_runs_and_no_other_does() {
     let own = std::process::id() as i32;
     let absent = inject(own, &injected(text)).unwrap_err();
     assert!(matches!(absent, InjectError::NoDevice(pid) if pid == own), "{absent}");
-    let nics = Some(Nics { count: 2, own_switches: false });
-    let nic = Nic::open_with(Options { nics, ..Options::default() }).unwrap();
+    let mut options = Options::default();
+    options.nics = Some(Nics { count: 2, own_switches: false });
+    let nic = Nic::open_with(options).unwrap();
     let contexts: Vec<_> = nic.devices().iter().map(|device| nic.open_device(device).unwrap()).collect();
     // Two scripts, one after the other, in a program that was started without any.
     for _ in 0..2 {
