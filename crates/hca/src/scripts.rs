@@ -250,18 +250,6 @@ impl Scripts {
         Fed { struck, wake: fed.wake }
     }
 
-    /// Everything that a script broke is to be whole again: the process's NIC ends.
-    pub fn end(&self) -> Vec<Struck> {
-        let mut state = self.state.lock();
-        let mut struck = std::mem::take(&mut state.waiting);
-        for running in &mut state.running {
-            let mut strikes = Vec::new();
-            running.machine.finish(&mut strikes);
-            struck.extend(running.own(strikes, About::default()));
-        }
-        struck
-    }
-
     /// Writes into the report what struck, or why nothing was struck.
     pub fn report(&self, now: Time, struck: &Struck, outcome: Result<&str, &str>) {
         let mut state = self.state.lock();
