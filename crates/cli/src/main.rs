@@ -19,11 +19,13 @@ mod measure;
 mod meeting;
 mod nics;
 mod peer;
+mod report;
 mod run;
 mod second_side;
 mod simulate;
 mod station;
 mod style;
+mod torture;
 mod why;
 
 use clap::error::ErrorKind;
@@ -66,6 +68,7 @@ enum Command {
     Doctor(doctor::Options),
     Cluster(cluster::Options),
     Simulate(simulate::Options),
+    Torture(torture::Options),
     Explain(explain::Options),
     Why(why::Options),
     Completions(completions::Options),
@@ -105,6 +108,7 @@ fn main() -> ExitCode {
         Command::Cluster(options) => cluster::run(&options, out),
         Command::ClusterMember(options) => cluster::run_member(&options),
         Command::Simulate(options) => simulate::run(&options, out),
+        Command::Torture(options) => torture::run(&options, out),
         Command::Manual(options) => manual::run(&options, Arguments::command()),
         Command::Explain(options) => explain::run(&options, out),
         Command::Why(options) => why::run(&options, out),
