@@ -9,7 +9,6 @@ mod verdict;
 
 use crate::exit::{Exit, Failure};
 use crate::nics::NicsOption;
-use crate::style;
 use attempt::{Injected, Limits, Outcome, Plan, Runner, Strike};
 use clap::{Args, ValueHint};
 use failures::Script;
@@ -126,7 +125,8 @@ fn time(text: &str) -> Result<Duration, String> {
         _ => return Err("a time like 500ms, 30s or 2min is expected".into()),
     };
     let number: f64 = digits.parse().map_err(|_| "a time like 500ms, 30s or 2min is expected".to_owned())?;
-    let time = Duration::try_from_secs_f64(number * scale).ok().filter(|time| (1..=86_400_000).contains(&time.as_millis()));
+    let time =
+        Duration::try_from_secs_f64(number * scale).ok().filter(|time| (1..=86_400_000).contains(&time.as_millis()));
     time.ok_or_else(|| "1ms to a day is possible".into())
 }
 
@@ -209,7 +209,8 @@ fn about(text: &str) -> String {
 
 fn find(name: &str) -> Result<Disaster, Failure> {
     Disaster::find(name).ok_or_else(|| {
-        let near = crate::explain::nearest::nearest(name, failures::library::NAMES.iter().map(|name| (*name).to_owned()));
+        let near =
+            crate::explain::nearest::nearest(name, failures::library::NAMES.iter().map(|name| (*name).to_owned()));
         let meant = if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) };
         let reason = format!("no such disaster{meant} `ubiverbs torture --list` names them");
         Failure::Argument { option: "the disaster", text: name.to_owned(), reason }
@@ -355,7 +356,13 @@ impl Smaller<'_> {
 /// Keeps what a failing case has written, and its script if that became smaller.
 fn keep(case: &mut Case, place: &Path, options: &Options) -> Result<(), Failure> {
     let plain = |letter: char| if letter.is_ascii_alphanumeric() || letter == '-' { letter } else { '_' };
-    let stem: String = Path::new(&case.struck.name).file_stem().unwrap_or(OsStr::new("script")).to_string_lossy().chars().map(plain).collect();
+    let stem: String = Path::new(&case.struck.name)
+        .file_stem()
+        .unwrap_or(OsStr::new("script"))
+        .to_string_lossy()
+        .chars()
+        .map(plain)
+        .collect();
     let path = |end: &str| place.join(format!("{stem}-{}.{end}", case.seed));
     attempt::write(&path("out"), &case.outcome.output)?;
     attempt::write(&path("err"), &case.outcome.errors)?;
@@ -424,7 +431,9 @@ mod tests {
     }
 
     fn options(words: &[&str]) -> Options {
-        Line::try_parse_from([&["torture"], words].concat()).map(|line| line.options).unwrap_or_else(|error| panic!("{error}"))
+        Line::try_parse_from([&["torture"], words].concat())
+            .map(|line| line.options)
+            .unwrap_or_else(|error| panic!("{error}"))
     }
 
     #[test]

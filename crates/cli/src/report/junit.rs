@@ -45,7 +45,8 @@ pub fn write(suite: &Suite) -> String {
     let name = Escaped(&suite.name).to_string();
     let mut text = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     // Writing to a string does not fail.
-    let _ = writeln!(text, "<testsuites name=\"ubiverbs\" tests=\"{tests}\" failures=\"{failures}\" errors=\"{errors}\">");
+    let _ =
+        writeln!(text, "<testsuites name=\"ubiverbs\" tests=\"{tests}\" failures=\"{failures}\" errors=\"{errors}\">");
     let _ = writeln!(
         text,
         "  <testsuite name=\"{name}\" tests=\"{tests}\" failures=\"{failures}\" errors=\"{errors}\" skipped=\"{skipped}\">"
@@ -131,7 +132,10 @@ mod tests {
             Case { skipped: Some("no".into()), ..case("c") },
         ];
         let text = write(&Suite { name: "x \"y\"".into(), cases });
-        assert!(text.contains("name=\"x &quot;y&quot;\" tests=\"3\" failures=\"1\" errors=\"0\" skipped=\"1\""), "{text}");
+        assert!(
+            text.contains("name=\"x &quot;y&quot;\" tests=\"3\" failures=\"1\" errors=\"0\" skipped=\"1\""),
+            "{text}"
+        );
         assert!(text.contains("<testcase classname=\"ubiverbs.torture\" name=\"a\" time=\"1.500\"/>"), "{text}");
         assert!(text.contains("<failure type=\"hang\" message=\"&lt;1&gt;\"/>"), "{text}");
         assert!(text.contains("<system-out>\no &amp; p\n") && text.contains("<skipped message=\"no\"/>"), "{text}");

@@ -205,7 +205,7 @@ impl Runner<'_> {
         watched.end_all([Some(&mut command), server.as_mut()])?;
         outcome.peak_descriptors = watched.peak_descriptors;
         outcome.shared_files = shared_files().difference(&files_before).cloned().collect();
-        outcome.strikes = reports.iter().flat_map(|path| read_report(path)).collect();
+        outcome.strikes = reports.iter().flat_map(read_report).collect();
         let first = outcome.strikes.iter().filter_map(|strike| strike.wall).min();
         outcome.knew_after = first.map(|first| Duration::from_nanos(ended_at.saturating_sub(first)));
         outcome.output = output.finish();

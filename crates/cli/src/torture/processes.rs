@@ -170,11 +170,12 @@ impl Family {
 
     /// Those that a signal has ended, as far as it is known: number, name, signal.
     pub fn ended_by_signal(&self) -> Vec<(u32, String, i32)> {
-        let of = |((number, _), member): (&(u32, u64), &Member)| {
-            match member.end.or_else(|| member.descriptor.as_ref().and_then(end_of)) {
-                Some(End::Signal(signal)) => Some((*number, member.name.clone(), signal)),
-                _ => None,
-            }
+        let of = |((number, _), member): (&(u32, u64), &Member)| match member
+            .end
+            .or_else(|| member.descriptor.as_ref().and_then(end_of))
+        {
+            Some(End::Signal(signal)) => Some((*number, member.name.clone(), signal)),
+            _ => None,
         };
         self.seen.iter().filter_map(of).collect()
     }

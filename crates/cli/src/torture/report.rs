@@ -20,7 +20,11 @@ pub fn begin(torture: &Torture, scripts: &[Struck], out: &mut impl Write) -> io:
     writeln!(out, "healthy: {}, so {} is a hang{stays}", seconds(torture.healthy.took), seconds(torture.deadline))?;
     writeln!(out, "{} scripts\n", scripts.len())?;
     let title = style::TITLE_STYLE;
-    writeln!(out, "{title}{:NAME_WIDTH$} {:>4}  {:10} {:>8} {:>8}  what{title:#}", "script", "seed", "result", "time", "knew")?;
+    writeln!(
+        out,
+        "{title}{:NAME_WIDTH$} {:>4}  {:10} {:>8} {:>8}  what{title:#}",
+        "script", "seed", "result", "time", "knew"
+    )?;
     out.flush()
 }
 
@@ -50,7 +54,13 @@ pub fn end(torture: &Torture, out: &mut impl Write) -> io::Result<()> {
     let (bad, command) = (style::BAD_STYLE, style::COMMAND_STYLE);
     for case in &failed {
         let name = trace::printable(&case.struck.name).to_string();
-        writeln!(out, "\n{bad}{name}, seed {}: {}{bad:#}: {}", case.seed, case.verdict.result.name(), case.verdict.text)?;
+        writeln!(
+            out,
+            "\n{bad}{name}, seed {}: {}{bad:#}: {}",
+            case.seed,
+            case.verdict.result.name(),
+            case.verdict.text
+        )?;
         for line in struck(&case.outcome.strikes) {
             writeln!(out, "  {line}")?;
         }
@@ -131,11 +141,8 @@ fn as_json(case: &Case) -> Value {
 pub fn junit(torture: &Torture) -> String {
     let cases = torture.cases.iter().map(|case| {
         let result = case.verdict.result;
-        let complaint = Complaint {
-            kind: result.name().into(),
-            message: case.verdict.text.clone(),
-            lines: details(case),
-        };
+        let complaint =
+            Complaint { kind: result.name().into(), message: case.verdict.text.clone(), lines: details(case) };
         junit::Case {
             class: "torture".into(),
             name: format!("{}, seed {}", case.struck.name, case.seed),
@@ -143,7 +150,11 @@ pub fn junit(torture: &Torture) -> String {
             skipped: (result == CaseResult::Untouched).then(|| case.verdict.text.clone()),
             failure: result.is_failure().then_some(complaint),
             error: None,
-            output: if result.is_failure() { Vec::new() } else { vec![format!("{}: {}", result.name(), case.verdict.text)] },
+            output: if result.is_failure() {
+                Vec::new()
+            } else {
+                vec![format!("{}: {}", result.name(), case.verdict.text)]
+            },
         }
     });
     junit::write(&Suite { name: torture.line.join(" "), cases: cases.collect() })
@@ -188,7 +199,8 @@ pub fn sarif(torture: &Torture) -> String {
         let index = names.iter().position(|name| *name == case.struck.name);
         let Struck { name, about, .. } = &case.struck;
         let result = case.verdict.result.name();
-        let text = format!("{result}: {} ({name}, seed {}: {about}). To do: {}", case.verdict.text, case.seed, case.repeat);
+        let text =
+            format!("{result}: {} ({name}, seed {}: {about}). To do: {}", case.verdict.text, case.seed, case.repeat);
         json!({
             "ruleId": format!("torture/{}", sarif::uri(name)),
             "ruleIndex": index,

@@ -111,7 +111,12 @@ pub fn is_same(one: &str, other: &str) -> bool {
 }
 
 /// The smallest script found that still does it, after so many tries at most.
-pub fn shrink(text: &str, tries: u32, is_sound: impl Fn(&str) -> bool, mut still_fails: impl FnMut(&str) -> bool) -> String {
+pub fn shrink(
+    text: &str,
+    tries: u32,
+    is_sound: impl Fn(&str) -> bool,
+    mut still_fails: impl FnMut(&str) -> bool,
+) -> String {
     let mut best = Parts::of(text);
     let mut known = vec![best.clone()];
     let mut left = tries;
@@ -171,10 +176,15 @@ chance = "2%"
     #[test]
     fn only_what_is_needed_is_left() {
         let mut tries = 0;
-        let small = shrink(SCRIPT, 100, |_| true, |text| {
-            tries += 1;
-            text.contains("port-down") && text.contains("loss")
-        });
+        let small = shrink(
+            SCRIPT,
+            100,
+            |_| true,
+            |text| {
+                tries += 1;
+                text.contains("port-down") && text.contains("loss")
+            },
+        );
         assert_eq!(
             small,
             "seed = 7\n\n[[failure]]\nfor = \"78ms\"\ndo = \"port-down\"\n\n[[failure]]\ndo = \"loss\"\nchance = \"2%\"\n"
@@ -185,10 +195,15 @@ chance = "2%"
     #[test]
     fn tries_are_bounded_and_a_script_that_cannot_be_smaller_stays() {
         let mut tries = 0;
-        let same = shrink(SCRIPT, 3, |_| true, |_| {
-            tries += 1;
-            false
-        });
+        let same = shrink(
+            SCRIPT,
+            3,
+            |_| true,
+            |_| {
+                tries += 1;
+                false
+            },
+        );
         assert_eq!((tries, same), (3, Parts::of(SCRIPT).text()));
         let unsound = shrink(SCRIPT, 3, |_| false, |_| unreachable!("it is not sound"));
         assert_eq!(unsound, Parts::of(SCRIPT).text());

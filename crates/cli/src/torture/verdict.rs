@@ -117,7 +117,9 @@ pub fn judge(healthy: &Outcome, outcome: &Outcome, expectations: Expectations) -
     let signal = match outcome.end {
         None => return verdict(CaseResult::Hang, hang(outcome)),
         Some(End::Signal(signal)) => Some(signal),
-        Some(End::Code(code)) => Some(code - SHELL_SIGNAL_CODE).filter(|signal| is_crash(*signal, Expectations::default())),
+        Some(End::Code(code)) => {
+            Some(code - SHELL_SIGNAL_CODE).filter(|signal| is_crash(*signal, Expectations::default()))
+        }
     };
     match signal {
         // The command, or what its shell waited for last, was killed on purpose.
@@ -167,7 +169,10 @@ fn leak(healthy: &Outcome, outcome: &Outcome, kills: bool) -> Option<Verdict> {
     if healthy.left.is_empty() && !outcome.left.is_empty() {
         let names = outcome.left.join(", ");
         // A side that waits for ever for the other has not heard of its end.
-        return Some(Verdict { result: CaseResult::Hang, text: format!("the command ended, and left running: {names}") });
+        return Some(Verdict {
+            result: CaseResult::Hang,
+            text: format!("the command ended, and left running: {names}"),
+        });
     }
     // A process that was killed could not remove its files.
     if healthy.shared_files.is_empty() && !outcome.shared_files.is_empty() && !kills {
@@ -278,8 +283,7 @@ mod tests {
         // A program may end another by SIGTERM, and may give up by SIGABRT where the user says so.
         assert_eq!(result(Outcome { signalled: vec![(8, "b".into(), libc::SIGTERM)], ..struck() }), CaseResult::Held);
         let abort = libc::SIGABRT;
-        let aborted =
-            Outcome { end: Some(End::Signal(abort)), signalled: vec![(7, "a".into(), abort)], ..struck() };
+        let aborted = Outcome { end: Some(End::Signal(abort)), signalled: vec![(7, "a".into(), abort)], ..struck() };
         assert_eq!(result(aborted.clone()), CaseResult::Crash);
         let may = Expectations { may_abort: true, ..Expectations::default() };
         assert_eq!(judge(&healthy(), &aborted, may).result, CaseResult::Error);

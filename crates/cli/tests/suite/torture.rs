@@ -41,7 +41,8 @@ fn a_program_that_holds_or_says_so_in_time_passes() {
     let output = torture(&place, &scripts, &["--check", "grep -q fine"], line);
     let text = stdout(&output);
     assert_eq!(code(&output), 0, "{text}{}", stderr(&output));
-    let row = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{text}")).to_owned();
+    let row =
+        |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{text}")).to_owned();
     assert!(row("sm-change").contains("held"), "{text}");
     assert!(row("port-down").contains("untouched"), "{text}");
     assert!(row("device-fatal").contains("error") && row("device-fatal").contains("exit code 3: gone"), "{text}");
@@ -72,7 +73,10 @@ fn hangs_crashes_wrong_output_and_leaks_are_reported_in_every_form() {
     assert_eq!(results, ["hang", "crash", "wrong", "leak"], "{found:#}");
     assert!(cases[0]["what"].as_str().expect("text").contains("sleep sleeps"), "{found:#}");
     let repeat = cases[0]["repeat"].as_str().expect("text");
-    assert!(repeat.starts_with("ubiverbs run --no-files --script port-down.toml --script-seed 1 -- sh -c '"), "{repeat}");
+    assert!(
+        repeat.starts_with("ubiverbs run --no-files --script port-down.toml --script-seed 1 -- sh -c '"),
+        "{repeat}"
+    );
     assert!(cases[0]["knew_after_seconds"].as_f64().is_some_and(|time| time > 0.1), "{found:#}");
     let junit = fs::read_to_string(place.join("junit.xml")).expect("a report");
     assert!(junit.contains("tests=\"4\" failures=\"4\"") && junit.contains("<failure type=\"wrong\""), "{junit}");
@@ -96,10 +100,14 @@ fn a_server_is_waited_for_and_its_end_is_seen() {
     let output = torture(&place, &scripts, &options, "touch asked; echo fine");
     let text = stdout(&output);
     assert_eq!(code(&output), 1, "{text}{}", stderr(&output));
-    let row = |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{text}")).to_owned();
+    let row =
+        |name: &str| text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{text}")).to_owned();
     assert!(row("port-down").contains("crash"), "{text}");
     assert!(row("qp-error").contains("hang") && row("qp-error").contains("left running"), "{text}");
-    assert!(text.contains("again: ubiverbs torture --script qp-error.toml --seed 1 --run=--no-files --server"), "{text}");
+    assert!(
+        text.contains("again: ubiverbs torture --script qp-error.toml --seed 1 --run=--no-files --server"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -107,7 +115,8 @@ fn a_script_shrinks_to_what_is_needed() {
     let place = place("torture-shrink", &[]);
     let script = "about = \"Much\"\n\n[[failure]]\ndo = \"sm-change\"\n\n[[failure]]\nat = \"2s\"\nfor = \"1s\"\ndo = \"port-down\"\n\n[[failure]]\ndo = \"client-reregister\"\n";
     fs::write(place.join("much.toml"), script).expect("written");
-    let output = torture(&place, &["much"], &["--shrink", "20"], "has port-down && { struck port-down; kill -BUS $$; }; true");
+    let output =
+        torture(&place, &["much"], &["--shrink", "20"], "has port-down && { struck port-down; kill -BUS $$; }; true");
     let text = stdout(&output);
     assert_eq!(code(&output), 1, "{text}{}", stderr(&output));
     let small = fs::read_to_string(place.join("kept/much-1.toml")).expect("kept");
