@@ -3,6 +3,7 @@
 
 use super::processes::{End, Family, Process};
 use crate::exit::Failure;
+use hca::environment::{SCRIPT_REPORT, SCRIPT_RUN, SCRIPT_SEED, SCRIPT_VARIABLE};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -70,9 +71,14 @@ pub struct Stuck {
 }
 
 /// What a script did.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Default, PartialEq, Debug)]
 pub struct Strike {
+    /// The word of the script.
+    pub action: String,
+    /// The word with its values, and what was struck.
     pub what: String,
+    /// Why nothing was struck.
+    pub missed: Option<String>,
     /// A line of the script.
     pub line: u64,
     pub process: u32,
@@ -110,6 +116,13 @@ pub struct Outcome {
     /// Standard output of the command, and its standard error and the server's.
     pub output: Vec<u8>,
     pub errors: Vec<u8>,
+}
+
+impl Outcome {
+    /// What was struck indeed.
+    pub fn struck(&self) -> impl Iterator<Item = &Strike> {
+        self.strikes.iter().filter(|strike| strike.missed.is_none())
+    }
 }
 
 /// What processes write, while they do.
@@ -165,11 +178,12 @@ impl Runner<'_> {
             let _ = fs::remove_file(report);
         }
         let begun = Instant::now();
+        let run_name = format!("{}-{}", std::process::id(), wall_clock());
         let mut server = match &self.plan.server {
             None => None,
             Some(line) => {
                 let words = [OsString::from("sh"), "-c".into(), line.clone()];
-                let mut server = self.start(&words, injected, &reports[0])?;
+                let mut server = self.start(&words, injected, &reports[0], &run_name)?;
                 watched.family.expect(server.id());
                 errors.listen(server.stdout.take());
                 errors.listen(server.stderr.take());
@@ -177,7 +191,7 @@ impl Runner<'_> {
                 Some(server)
             }
         };
-        let mut command = self.start(&self.plan.command, injected, &reports[1])?;
+        let mut command = self.start(&self.plan.command, injected, &reports[1], &run_name)?;
         watched.family.expect(command.id());
         output.listen(command.stdout.take());
         errors.listen(command.stderr.take());
@@ -206,7 +220,7 @@ impl Runner<'_> {
         outcome.peak_descriptors = watched.peak_descriptors;
         outcome.shared_files = shared_files().difference(&files_before).cloned().collect();
         outcome.strikes = reports.iter().flat_map(read_report).collect();
-        let first = outcome.strikes.iter().filter_map(|strike| strike.wall).min();
+        let first = outcome.struck().filter_map(|strike| strike.wall).min();
         outcome.knew_after = first.map(|first| Duration::from_nanos(ended_at.saturating_sub(first)));
         outcome.output = output.finish();
         outcome.errors = errors.finish();
@@ -217,16 +231,27 @@ impl Runner<'_> {
     }
 
     /// Starts a part of the command on ubiverbs.
-    fn start(&self, words: &[OsString], injected: Option<Injected<'_>>, report: &Path) -> Result<Child, Failure> {
+    fn start(
+        &self,
+        words: &[OsString],
+        injected: Option<Injected<'_>>,
+        report: &Path,
+        run_name: &str,
+    ) -> Result<Child, Failure> {
         let program = std::env::current_exe();
         let program = program.map_err(|source| Failure::System { what: "cannot find this program", source })?;
         let mut command = Command::new(program);
         command.arg("run").args(&self.plan.options);
+        // The server and the client are processes of one run: scripts number them.
+        command.env(SCRIPT_RUN, run_name);
+        // By the environment, so that a command which is `ubiverbs run` itself obeys, too.
+        for variable in [SCRIPT_VARIABLE, SCRIPT_SEED, SCRIPT_REPORT] {
+            command.env_remove(variable);
+        }
         if let Some(injected) = injected {
             let script = self.place.join("script.toml");
             write(&script, injected.script.as_bytes())?;
-            command.arg("--script").arg(script).arg("--script-seed").arg(injected.seed.to_string());
-            command.arg("--script-report").arg(report);
+            command.env(SCRIPT_VARIABLE, script).env(SCRIPT_SEED, injected.seed.to_string()).env(SCRIPT_REPORT, report);
         }
         command.arg("--").args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().map_err(|source| Failure::System { what: "cannot start `ubiverbs run`", source })
@@ -391,8 +416,16 @@ fn read_report(path: &PathBuf) -> Vec<Strike> {
 
 fn strike(line: &Value) -> Option<Strike> {
     let number = |name: &str| line.get(name).and_then(Value::as_u64);
+    let text = |name: &str| line.get(name).and_then(Value::as_str).map(|text| trace::printable(text).to_string());
+    let action = text("do")?;
+    if text("phase").is_some_and(|phase| phase == "end") {
+        return None;
+    }
+    let what = text("what").unwrap_or_else(|| action.clone());
     Some(Strike {
-        what: trace::printable(line.get("do")?.as_str()?).to_string(),
+        what: text("struck").map_or_else(|| what.clone(), |struck| format!("{what}: {struck}")),
+        action,
+        missed: text("missed"),
         line: number("line").unwrap_or(0),
         process: number("pid").and_then(|number| u32::try_from(number).ok()).unwrap_or(0),
         wall: number("wall"),

@@ -89,7 +89,10 @@ fn counts(torture: &Torture) -> Vec<(&'static str, usize)> {
 fn struck(strikes: &[Strike]) -> Vec<String> {
     let mut lines: Vec<(String, usize)> = Vec::new();
     for strike in strikes {
-        let line = format!("struck by line {}: {}", strike.line, strike.what);
+        let line = match &strike.missed {
+            None => format!("struck by line {}: {}", strike.line, strike.what),
+            Some(why) => format!("line {} missed: {}: {why}", strike.line, strike.what),
+        };
         match lines.iter_mut().find(|(known, _)| *known == line) {
             Some((_, count)) => *count += 1,
             None => lines.push((line, 1)),
@@ -121,7 +124,12 @@ fn as_json(case: &Case) -> Value {
         .outcome
         .strikes
         .iter()
-        .map(|strike| json!({ "do": strike.what, "line": strike.line, "pid": strike.process, "wall": strike.wall }))
+        .map(|strike| {
+            json!({
+                "do": strike.action, "what": strike.what, "missed": strike.missed, "line": strike.line,
+                "pid": strike.process, "wall": strike.wall,
+            })
+        })
         .collect();
     json!({
         "script": case.struck.name,

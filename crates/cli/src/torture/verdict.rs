@@ -99,7 +99,7 @@ pub fn unhealthy(healthy: &Outcome, expectations: Expectations) -> Option<String
 pub fn judge(healthy: &Outcome, outcome: &Outcome, expectations: Expectations) -> Verdict {
     let verdict = |result, text: String| Verdict { result, text };
     let is_ours = |process: u32| {
-        let killed = |strike: &super::attempt::Strike| strike.process == process && strike.what.starts_with("kill");
+        let killed = |strike: &super::attempt::Strike| strike.process == process && strike.action == "kill";
         outcome.strikes.iter().any(killed)
     };
     let crashes: Vec<String> = outcome
@@ -111,7 +111,7 @@ pub fn judge(healthy: &Outcome, outcome: &Outcome, expectations: Expectations) -
     if !crashes.is_empty() {
         return verdict(CaseResult::Crash, crashes.join(", "));
     }
-    let kills = outcome.strikes.iter().any(|strike| strike.what.starts_with("kill"));
+    let kills = outcome.struck().any(|strike| strike.action == "kill");
     let said = super::attempt::last_line(&outcome.errors).or_else(|| super::attempt::last_line(&outcome.output));
     let said = said.map(|line| format!(": {line}")).unwrap_or_default();
     let signal = match outcome.end {
@@ -149,7 +149,10 @@ pub fn judge(healthy: &Outcome, outcome: &Outcome, expectations: Expectations) -
         Some(text) if kills => verdict(CaseResult::Killed, text),
         Some(text) if expectations.must_pass => verdict(CaseResult::GaveUp, text),
         Some(text) => verdict(CaseResult::Error, text),
-        None if outcome.strikes.is_empty() => verdict(CaseResult::Untouched, CaseResult::Untouched.meaning().into()),
+        None if outcome.struck().next().is_none() => {
+            let missed = outcome.strikes.iter().find_map(|strike| strike.missed.clone());
+            verdict(CaseResult::Untouched, missed.unwrap_or_else(|| CaseResult::Untouched.meaning().into()))
+        }
         None => verdict(CaseResult::Held, "exit code 0".into()),
     }
 }
@@ -226,7 +229,7 @@ mod tests {
     }
 
     fn strike(what: &str, process: u32) -> Strike {
-        Strike { what: what.into(), line: 2, process, wall: Some(7) }
+        Strike { action: what.into(), what: what.into(), line: 2, process, wall: Some(7), missed: None }
     }
 
     fn struck() -> Outcome {
