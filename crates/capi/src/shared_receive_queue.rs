@@ -229,7 +229,9 @@ pub extern "C" fn ibv_destroy_srq(srq: Owned<'_, ibv_srq>) -> c_int {
         let number = queue.queue.number();
         queue.opened.nic.destroy_srq(&queue.queue);
         queue.opened.objects().srqs.remove(number.value());
-        queue.opened.hca.events().purge(|event| *event == AsyncEvent::SrqLimit(number));
+        queue.opened.hca.events().purge(
+            |event| matches!(event, AsyncEvent::SrqLimit(about) | AsyncEvent::SrqError(about) if *about == number),
+        );
         queue.events.wait(|missing| queue.opened.tell_wait("srq", number.value().into(), missing));
         // SAFETY: the domain of the queue.
         unsafe { Pd::leave(field!(queue.base, pd)) };

@@ -1,9 +1,13 @@
 //! What is wrong with the text of a script.
 
+#[cfg(feature = "parse")]
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
+#[cfg(feature = "parse")]
+use alloc::string::ToString;
 use core::fmt;
 
+#[cfg(feature = "parse")]
 use crate::words::nearest;
 
 /// A mistake of a script: where it is, what was found, and what would have been right.
@@ -15,6 +19,7 @@ pub struct ScriptError {
     pub said: String,
 }
 
+#[cfg(feature = "parse")]
 impl ScriptError {
     /// Something in this line.
     pub(crate) fn at(line: usize, said: impl fmt::Display) -> ScriptError {

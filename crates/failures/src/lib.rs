@@ -11,6 +11,7 @@
 //! | [`machine`] | when it breaks |
 //! | [`moment`] | what a machine is told |
 //! | [`library`] | scripts that come with ubiverbs |
+//! | [`report`] | what struck, as JSON |
 //! | [`words`] | names and numbers: errno, statuses, events, calls |
 //!
 //! ```
@@ -30,7 +31,7 @@
 #![forbid(unsafe_code)]
 
 extern crate alloc;
-#[cfg(test)]
+#[cfg(all(test, feature = "parse"))]
 extern crate std;
 
 pub mod action;
@@ -39,6 +40,7 @@ mod error;
 pub mod library;
 pub mod machine;
 pub mod moment;
+pub mod report;
 pub mod script;
 pub mod words;
 

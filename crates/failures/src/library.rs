@@ -72,7 +72,7 @@ impl Disaster {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "parse"))]
 mod tests {
     use super::*;
     use crate::Script;

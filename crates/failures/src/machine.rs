@@ -15,7 +15,7 @@ use crate::moment::{Moment, Scene, Who};
 use crate::script::{CallTrigger, Failure, Nanos, Of, Script, Since, Start};
 use crate::words::names_call;
 
-#[cfg(test)]
+#[cfg(all(test, feature = "parse"))]
 mod tests;
 
 /// How many queue pairs or devices have a count of their own; those that come later share one.

@@ -9,8 +9,8 @@ use core::net::IpAddr;
 pub struct Who {
     /// The names and addresses of the host.
     pub hosts: Vec<String>,
-    /// The name of the executable.
-    pub process: String,
+    /// The names of the executable: of its file, and as the system shows the process.
+    pub names: Vec<String>,
     /// How many processes of the run opened a device before this one.
     pub index: u32,
 }

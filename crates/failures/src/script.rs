@@ -6,16 +6,20 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use crate::action::Action;
+#[cfg(feature = "parse")]
 use crate::error::ScriptError;
 use crate::moment::{ConnectionView, DeviceView, PairView, QueueView, Scene, Who};
 
+#[cfg(feature = "parse")]
 mod failure;
+#[cfg(feature = "parse")]
 mod reader;
-#[cfg(test)]
+#[cfg(all(test, feature = "parse"))]
 pub(crate) mod tests;
+#[cfg(feature = "parse")]
 mod values;
 
-#[cfg(test)]
+#[cfg(all(test, feature = "parse"))]
 pub(crate) use failure::ACTIONS;
 
 /// A time or a span of time, in nanoseconds.
@@ -182,6 +186,7 @@ pub struct ConnectionPlace {
     pub port: Option<u16>,
 }
 
+#[cfg(feature = "parse")]
 impl Script {
     /// Reads a script.
     ///
@@ -203,7 +208,9 @@ impl Script {
         table += " }]\n";
         Script::parse(table)
     }
+}
 
+impl Script {
     /// The seed: the one that was asked for, or the script's own.
     #[must_use]
     pub fn seed(&self, asked: Option<u64>) -> u64 {
@@ -216,7 +223,11 @@ impl Place {
     #[must_use]
     pub fn is_process(&self, who: &Who) -> bool {
         let host = self.host.as_ref().is_none_or(|host| who.hosts.contains(host));
-        let process = self.process.as_ref().is_none_or(|process| process.is(&who.process, who.index));
+        let is_it = |process: &Named| match process {
+            Named::Name(name) => who.names.contains(name),
+            Named::Index(index) => *index == who.index,
+        };
+        let process = self.process.as_ref().is_none_or(is_it);
         host && process
     }
 

@@ -1,5 +1,6 @@
 //! Names and numbers that scripts may say: errno, statuses of completions, events, messages, reasons, signals, calls.
 
+#[cfg(feature = "parse")]
 use alloc::vec::Vec;
 
 /// Names with their numbers.
@@ -80,12 +81,11 @@ pub const STATUSES: Table = &[
     ("RETRY_EXC_ERR", 12),
     ("RNR_RETRY_EXC_ERR", 13),
     ("REM_ABORT_ERR", 16),
-    ("FATAL_ERR", 19),
-    ("RESP_TIMEOUT_ERR", 20),
     ("GENERAL_ERR", 21),
 ];
 
 /// Vendor errors that ConnectX gives with a status, where its driver's tables and users' reports name one.
+#[cfg(feature = "parse")]
 pub(crate) const VENDOR_ERRORS: &[(u32, u32)] =
     &[(2, 0x68), (4, 0x51), (5, 0xf9), (9, 0x8a), (10, 0x88), (11, 0x89), (12, 0x81), (13, 0x87)];
 
@@ -330,6 +330,7 @@ pub fn names_call(named: &str, call: &str) -> bool {
 }
 
 /// The known word that is nearest to this one, if one is near.
+#[cfg(feature = "parse")]
 pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     const MAX_COMPARED: usize = 40;
     if word.len() > MAX_COMPARED {
@@ -341,6 +342,7 @@ pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) 
 }
 
 /// How many characters must be added, taken away or changed (Levenshtein); capital letters are no others.
+#[cfg(feature = "parse")]
 fn distance(one: &[u8], other: &[u8]) -> usize {
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (above, from) in one.iter().enumerate() {
@@ -354,7 +356,7 @@ fn distance(one: &[u8], other: &[u8]) -> usize {
     row.last().copied().unwrap_or_default()
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "parse"))]
 mod tests {
     use super::*;
 

@@ -232,6 +232,7 @@ impl AsyncEvent {
             AsyncEvent::Qp(qpn, event) => (event.name(), qpn.value().into()),
             AsyncEvent::CqError(id) => ("IBV_EVENT_CQ_ERR", id.into()),
             AsyncEvent::SrqLimit(srq) => ("IBV_EVENT_SRQ_LIMIT_REACHED", srq.value().into()),
+            AsyncEvent::SrqError(srq) => ("IBV_EVENT_SRQ_ERR", srq.value().into()),
             AsyncEvent::PortActive => ("IBV_EVENT_PORT_ACTIVE", 1),
             AsyncEvent::PortError => ("IBV_EVENT_PORT_ERR", 1),
             AsyncEvent::GidChange => ("IBV_EVENT_GID_CHANGE", 1),

@@ -8,6 +8,7 @@ pub(crate) mod host_share;
 pub(crate) mod nic_links;
 pub(crate) mod progress_state;
 pub(crate) mod records;
+pub(crate) mod script_moments;
 
 use crate::ground::host_share::HostShare;
 use crate::ground::nic_links::NicLinks;
@@ -18,6 +19,7 @@ use crate::links::udp::Teller;
 use crate::links::windows::ProcessWindows;
 use crate::objects::completion_queue::CompletionQueue;
 use crate::objects::shared_queue::SharedQueueTable;
+use crate::scripts::Scripts;
 use link::Dropped;
 use link::shared::Outbound;
 use trace::DropReason;
@@ -44,6 +46,7 @@ pub(crate) struct Ground {
     pub memory: memory::Memory,
     pub options: Options,
     pub records: Records,
+    pub scripts: Scripts,
     pub host: HostShare,
     pub links: NicLinks,
     pub windows: ProcessWindows,

@@ -17,6 +17,7 @@ mod orphan;
 mod progress;
 mod queue_pair;
 mod record;
+mod scripts;
 mod tuning;
 
 pub use ::host::descriptor::Descriptor;
@@ -38,6 +39,7 @@ pub use nic::multicast;
 pub use nic::packets::{Flow, RawOptions};
 pub use nic::process::{fork_init, wait_before_exit};
 pub use nic::reserved::ReservedNumber;
+pub use nic::scripts::CallFault;
 #[cfg(feature = "checks")]
 pub use nic::witness::LiveWitness;
 pub use nic::{Nic, limits};

@@ -11,9 +11,11 @@ pub mod multicast;
 pub(crate) mod packets;
 pub(crate) mod peers;
 pub(crate) mod process;
+pub(crate) mod queue_strikes;
 mod registration;
 mod report;
 pub(crate) mod reserved;
+pub(crate) mod scripts;
 #[cfg(feature = "checks")]
 pub(crate) mod witness;
 
@@ -206,6 +208,7 @@ impl Nic {
         contexts.push(Arc::downgrade(&context));
         drop(contexts);
         self.called(None, || Call::OpenDevice { context: context.number(), device: Text::of(device.name()) });
+        self.device_opened(device);
         Ok(context)
     }
 
@@ -345,6 +348,9 @@ impl Nic {
             // Before anything can arrive for it.
             self.called(Some(config.qpn), || created);
         }
+        if self.ground.scripts.run() {
+            self.ground.scripts.pair_made(config.qpn);
+        }
         self.objects.qps.insert(config.qpn, Arc::clone(&qp));
         Ok(qp)
     }
@@ -364,6 +370,9 @@ impl Nic {
         let taken = qp.shut(&self.ground);
         qp.context().device().count(qp.counters());
         self.ground.memory.release_queue_pair(qp.qpn());
+        if self.ground.scripts.run() {
+            self.ground.scripts.pair_gone(qp.qpn());
+        }
         if let Some([sends, receives]) = outstanding {
             // Before its number may be another's.
             self.called(Some(qp.qpn()), || Call::DestroyQp { sends, receives });

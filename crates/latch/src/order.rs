@@ -150,6 +150,8 @@ pub enum Rank {
     GpuBounces,
     /// The NIC's contexts on GPUs.
     GpuContexts,
+    /// Failure scripts that run.
+    Scripts,
     /// The capture of packets.
     Capture,
     /// Where trace events go.

@@ -22,6 +22,7 @@ use crate::model::{Model, Pair, Work};
 use crate::naming;
 use crate::posted_work::Owner;
 use crate::rule::Number;
+use crate::rule::catalogue::events::INJECTED;
 use crate::rule::catalogue::work::*;
 
 /// The rule that explains why work failed. It is what `ibv_wc.vendor_err` has.
@@ -45,6 +46,7 @@ pub fn rule_of_failure(failure: &Failure, status: &str) -> Number {
         Failure::Unsuitable { .. } => NO_READS_ALLOWED,
         Failure::PeerFault { .. } => PEER_MESSAGE_BAD,
         Failure::Flushed => FLUSHED,
+        Failure::Injected { .. } => INJECTED,
         _ => BAD_ANSWER,
     }
 }

@@ -28,6 +28,11 @@ impl HostShare {
         self.devices.read().clone()
     }
 
+    /// The place of a device among all, by its number.
+    pub fn device_index(&self, number: u32) -> u32 {
+        self.devices.read().iter().position(|device| device.number() == number).unwrap_or(0) as u32
+    }
+
     /// Whether a slot is of this process.
     pub fn has_slot(&self, slot: Slot) -> bool {
         self.numbers.owns(slot.qpn(0))

@@ -20,6 +20,8 @@ pub enum AsyncEvent {
     CqError(u32),
     /// A shared receive queue ran low.
     SrqLimit(Srqn),
+    /// A shared receive queue failed.
+    SrqError(Srqn),
     /// The port came up.
     PortActive,
     /// The port went down.
