@@ -26,6 +26,9 @@ const SERVER_IDLE_TIME: Duration = Duration::from_millis(200);
 /// A client is started so late at most.
 const SERVER_WAIT_MAX: Duration = Duration::from_secs(5);
 
+/// A server that has not ended so long after its client gets another client, which no script strikes.
+const ASK_AGAIN_TIME: Duration = Duration::from_secs(2);
+
 /// What SIGTERM does not end in this time, SIGKILL does.
 const TERMINATION_TIME: Duration = Duration::from_secs(2);
 
@@ -244,6 +247,8 @@ impl Runner<'_> {
         command.arg("run").args(&self.plan.options);
         // The server and the client are processes of one run: scripts number them.
         command.env(SCRIPT_RUN, run_name);
+        // The last line is the program's.
+        command.env(hca::environment::NOTE_FAILURES, "0");
         // By the environment, so that a command which is `ubiverbs run` itself obeys, too.
         for variable in [SCRIPT_VARIABLE, SCRIPT_SEED, SCRIPT_REPORT] {
             command.env_remove(variable);
@@ -267,7 +272,22 @@ impl Runner<'_> {
         outcome: &mut Outcome,
     ) -> Result<(), Failure> {
         let patience = limits.outlive.map_or(deadline, |outlive| Instant::now() + outlive);
+        let ask_again = Instant::now() + ASK_AGAIN_TIME;
+        let mut next: Option<Child> = None;
         loop {
+            if let Some(client) = &mut next {
+                if ended(client)?.is_none() && outcome.server_end.is_some() {
+                    let _ = client.kill();
+                }
+            } else if server.is_some() && limits.outlive.is_none() && Instant::now() >= ask_again {
+                // The client may have failed before the server heard of it: then it waits for one as before.
+                let mut client = self.start(&self.plan.command, None, Path::new(""), "")?;
+                watched.family.expect(client.id());
+                let mut unheard = Listener::new();
+                unheard.listen(client.stdout.take());
+                unheard.listen(client.stderr.take());
+                next = Some(client);
+            }
             if let Some(server) = server
                 && let Some(status) = ended(server)?
             {
@@ -275,7 +295,7 @@ impl Runner<'_> {
             }
             let living = watched.family.look();
             if living.is_empty() || Instant::now() >= patience {
-                outcome.left = living.iter().map(|process| process.name.clone()).collect();
+                outcome.left = leaves(&living).map(|process| process.name.clone()).collect();
                 let tree = living.iter().map(Process::descriptors).max();
                 outcome.server_descriptors = tree.filter(|_| server.is_some());
                 outcome.server_stayed = server.is_some() && outcome.server_end.is_none();
@@ -347,10 +367,7 @@ impl Watched {
                 false => "sleeps",
             }
         };
-        // The shells above them wait for them.
-        let parents: BTreeSet<u32> = now.iter().map(Process::parent).collect();
-        let leaves = now.iter().filter(|process| !parents.contains(&process.number));
-        leaves.map(|process| Stuck { name: process.name.clone(), doing: doing(process) }).collect()
+        leaves(&now).map(|process| Stuck { name: process.name.clone(), doing: doing(process) }).collect()
     }
 
     /// Ends all that live: they are asked first.
@@ -378,6 +395,12 @@ impl Watched {
             thread::sleep(LOOK_INTERVAL);
         }
     }
+}
+
+/// Those without children: the shells above them wait for them.
+fn leaves(processes: &[Process]) -> impl Iterator<Item = &Process> {
+    let parents: BTreeSet<u32> = processes.iter().map(Process::parent).collect();
+    processes.iter().filter(move |process| !parents.contains(&process.number))
 }
 
 fn ended(child: &mut Child) -> Result<Option<std::process::ExitStatus>, Failure> {
