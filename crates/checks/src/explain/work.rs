@@ -266,6 +266,7 @@ fn explain(rule: Number, failed: &Failed<'_>) -> Finding {
         Failure::NoAnswer { tries, .. } => silence::no_answer(failed, tries),
         Failure::NotReady { tries, .. } => silence::not_ready(failed, tries),
         Failure::PeerGone { .. } => silence::peer_gone(failed),
+        Failure::Injected { line, .. } => local::injected(failed, line),
         _ => silence::flushed(failed),
     }
 }
