@@ -33,6 +33,10 @@ impl fmt::Debug for CompletionCounter {
 unsafe impl Object for CompletionCounter {
     type C = ibv_comp_cntr;
 
+    fn device_has_failed(&self) -> bool {
+        self.opened.device().has_failed()
+    }
+
     fn has_its_handle(&self) -> bool {
         program_field!(self.base, handle) == self.number
     }
@@ -55,7 +59,7 @@ pub unsafe extern "C" fn _ibv_query_comp_cntr_caps(
     size: usize,
 ) -> c_int {
     status("ibv_query_comp_cntr_caps", || {
-        Context::of(context)?;
+        Context::working(context)?;
         if out.is_null() {
             return Err(Errno::null());
         }
@@ -76,7 +80,7 @@ pub extern "C" fn ibv_create_comp_cntr(
     /// Numbers that programs find in `handle`.
     static NEXT: AtomicU32 = AtomicU32::new(1);
     object("ibv_create_comp_cntr", || {
-        let context = Context::of(context)?;
+        let context = Context::working(context)?;
         let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
         if attributes.comp_mask != 0 || attributes.flags != 0 {
             return Err(Errno::invalid("comp_mask or flags have bits that are not known"));

@@ -77,6 +77,10 @@ pub(crate) struct CompletionQueueSpec<'a> {
 unsafe impl Object for CompletionQueue {
     type C = ibv_cq;
 
+    fn device_has_failed(&self) -> bool {
+        self.opened.device().has_failed()
+    }
+
     fn has_its_handle(&self) -> bool {
         field!(self.base, handle) == self.cq.id
     }
@@ -148,7 +152,7 @@ pub extern "C" fn ibv_create_cq(
     vector: c_int,
 ) -> *mut ibv_cq {
     object("ibv_create_cq", || {
-        let context = Context::of(context)?;
+        let context = Context::working(context)?;
         let entries = u32::try_from(entries).map_err(|_| Errno::INVALID)?;
         let vector = u32::try_from(vector).map_err(|_| Errno::INVALID)?;
         Ok(CompletionQueue::make(context, &CompletionQueueSpec { entries, cq_context, channel, vector })?.publish())

@@ -79,6 +79,11 @@ fn translate(context: &Context, event: AsyncEvent) -> Option<ibv_async_event> {
         AsyncEvent::PortActive => of_port(abi::IBV_EVENT_PORT_ACTIVE),
         AsyncEvent::PortError => of_port(abi::IBV_EVENT_PORT_ERR),
         AsyncEvent::GidChange => of_port(abi::IBV_EVENT_GID_CHANGE),
+        AsyncEvent::LidChange => of_port(abi::IBV_EVENT_LID_CHANGE),
+        AsyncEvent::PkeyChange => of_port(abi::IBV_EVENT_PKEY_CHANGE),
+        AsyncEvent::SmChange => of_port(abi::IBV_EVENT_SM_CHANGE),
+        AsyncEvent::ClientReregister => of_port(abi::IBV_EVENT_CLIENT_REREGISTER),
+        AsyncEvent::SpeedChange => of_port(abi::IBV_EVENT_DEVICE_SPEED_CHANGE),
         AsyncEvent::DeviceFatal => of_port(abi::IBV_EVENT_DEVICE_FATAL),
         // A kind of event that C has no number for.
         _ => return None,

@@ -56,6 +56,10 @@ enum QueueExtra<'a> {
 unsafe impl Object for SharedReceiveQueue {
     type C = ibv_srq;
 
+    fn device_has_failed(&self) -> bool {
+        self.opened.device().has_failed()
+    }
+
     fn has_its_handle(&self) -> bool {
         field!(self.base, handle) == self.queue.number().value()
     }
@@ -137,7 +141,7 @@ pub(crate) extern "C" fn create_srq_ex(
     attributes: InOut<'_, ibv_srq_init_attr_ex>,
 ) -> *mut ibv_srq {
     object("ibv_create_srq_ex", || {
-        let context = Context::of(context)?;
+        let context = Context::working(context)?;
         let attributes = attributes.as_mut().ok_or_else(Errno::null)?;
         let known = (abi::IBV_SRQ_INIT_ATTR_TM << 1) - 1;
         if attributes.comp_mask & !known != 0 || attributes.comp_mask & abi::IBV_SRQ_INIT_ATTR_PD == 0 {

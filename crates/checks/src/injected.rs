@@ -50,7 +50,8 @@ impl Injected {
         let ends = finding.connection.map(|between| [between.local, between.peer]);
         let pairs = subject.into_iter().chain(ends.into_iter().flatten());
         let strikes = pairs.filter_map(|qpn| self.pairs.get(&qpn)).chain(&self.others);
-        let strike = strikes.filter(|strike| at.saturating_sub(strike.at) <= MAX_CONSEQUENCE_NS).max_by_key(|it| it.at)?;
+        let strike =
+            strikes.filter(|strike| at.saturating_sub(strike.at) <= MAX_CONSEQUENCE_NS).max_by_key(|it| it.at)?;
         let Strike { script, line, what, .. } = strike;
         Some(format!("injected by line {line} of {script}: {what}, {} before", span(at.saturating_sub(strike.at))))
     }

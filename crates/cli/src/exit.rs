@@ -142,6 +142,12 @@ pub enum Failure {
         /// What is wrong with it.
         reason: String,
     },
+    /// A program that runs was not to be broken.
+    #[error("{source}")]
+    Inject {
+        /// Why not.
+        source: hca::inject::InjectError,
+    },
     /// A scenario that makes no sense: which line or option, and what was expected.
     #[error("{0}")]
     Script(String),

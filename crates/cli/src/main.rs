@@ -14,6 +14,7 @@ mod doctor;
 mod exit;
 mod explain;
 mod greeting;
+mod inject;
 mod manual;
 mod measure;
 mod meeting;
@@ -64,6 +65,7 @@ enum Command {
     Demo(demo::Options),
     Bench(bench::Options),
     Run(run::Options),
+    Inject(inject::Options),
     Devices(devices::Options),
     Doctor(doctor::Options),
     Cluster(cluster::Options),
@@ -103,6 +105,7 @@ fn main() -> ExitCode {
         Command::Demo(options) => demo::run(&options, out),
         Command::Bench(options) => bench::run(&options, out),
         Command::Run(options) => run::run(&options),
+        Command::Inject(options) => inject::run(&options, out),
         Command::Devices(options) => devices::run(&options, out),
         Command::Doctor(options) => doctor::run(&options, out),
         Command::Cluster(options) => cluster::run(&options, out),

@@ -46,6 +46,7 @@ on_both_links! {
     messages_find_the_buffers_that_their_tags_match: "cc" "tag_matching.c",
     threads_with_little_stack_are_refused_and_not_ended: "cc" "stacks.c",
     nics_of_one_host_reach_one_another: "cc" "several_nics.c",
+    programs_hear_what_a_failure_script_breaks: "cc" "broken_on_purpose.c",
 }
 
 /// The stand-in for a GPU's driver, which a program loads as it would load the driver.

@@ -57,10 +57,12 @@ fn memory_is_refused_the_third_time() {
     let run = run_with(Link::SharedMemory, script, "registers", &[("UBIVERBS_LOG", "errors")]);
     assert_eq!(lines(&run, "ibv_reg_mr "), ["1: fine", "2: fine", "3: Cannot allocate memory", "4: fine", "5: fine"]);
     let [strike] = &run.report[..] else { panic!("{:?}", run.report) };
-    for part in ["\"line\":4", "\"do\":\"fail\"", "\"what\":\"fail (ENOMEM)\"", "\"struck\":\"ibv_reg_mr\"", "\"pid\":"] {
+    for part in ["\"line\":4", "\"do\":\"fail\"", "\"what\":\"fail (ENOMEM)\"", "\"struck\":\"ibv_reg_mr\"", "\"pid\":"]
+    {
         assert!(strike.contains(part), "{strike}");
     }
-    let (injected, refused) = ("injected by line 4 of ", "ibv_reg_mr fails: Cannot allocate memory (os error 12): injected by");
+    let (injected, refused) =
+        ("injected by line 4 of ", "ibv_reg_mr fails: Cannot allocate memory (os error 12): injected by");
     assert!(run.stderr.contains(injected) && run.stderr.contains(refused), "{}", run.stderr);
 }
 
@@ -96,7 +98,8 @@ fn an_unreliable_send_that_fails_stops_the_send_queue_only() {
 
 #[test]
 fn a_lost_completion_is_only_lost() {
-    let run = run("[[failure]]\nafter = { messages = 2 }\nqueue-pair = { order = 1 }\ndo = 'lose-completion'\n", "sends");
+    let run =
+        run("[[failure]]\nafter = { messages = 2 }\nqueue-pair = { order = 1 }\ndo = 'lose-completion'\n", "sends");
     let sends: Vec<String> = [1, 3, 4, 5, 6, 7, 8].map(|id| format!("{id}: status 0 vendor 0")).to_vec();
     assert_eq!(lines(&run, "send "), sends);
     assert_eq!(lines(&run, "receive ").len(), 8);
@@ -105,7 +108,8 @@ fn a_lost_completion_is_only_lost() {
 
 #[test]
 fn a_late_completion_holds_back_those_behind_it() {
-    let script = "[[failure]]\nafter = { messages = 7 }\nqueue-pair = { order = 1 }\ndo = 'delay-completion'\nby = '400ms'\n";
+    let script =
+        "[[failure]]\nafter = { messages = 7 }\nqueue-pair = { order = 1 }\ndo = 'delay-completion'\nby = '400ms'\n";
     let run = run(script, "sends");
     let sends = lines(&run, "send ");
     assert_eq!(sends[6..], ["7: status 0 vendor 0, late", "8: status 0 vendor 0, late"], "{}", run.stdout);
@@ -124,7 +128,10 @@ fn a_queue_pair_breaks_with_its_event() {
 #[test]
 fn events_come_without_a_cause() {
     for (what, event) in [("path-migrated", "6"), ("path-migration-failed", "7"), ("cq-overrun", "0")] {
-        let run = run(&format!("[[failure]]\nafter = {{ messages = 8 }}\ndo = '{what}'\n[[failure]]\ndo = 'lose-completion'\n"), "sends");
+        let run = run(
+            &format!("[[failure]]\nafter = {{ messages = 8 }}\ndo = '{what}'\n[[failure]]\ndo = 'lose-completion'\n"),
+            "sends",
+        );
         assert_eq!(lines(&run, "event "), [event], "{what}: {}", run.stdout);
     }
 }
@@ -167,7 +174,8 @@ fn a_child_and_a_program_that_it_becomes_meet_the_script_anew() {
 
 #[test]
 fn a_device_that_is_closed_and_opened_again_leaves_nothing_behind() {
-    let script = "[[failure]]\nafter = { messages = 3 }\nqueue-pair = { order = 1 }\ndo = 'delay-completion'\nby = '30s'\n";
+    let script =
+        "[[failure]]\nafter = { messages = 3 }\nqueue-pair = { order = 1 }\ndo = 'delay-completion'\nby = '30s'\n";
     let run = run(script, "closes");
     assert_eq!(lines(&run, "send ").len(), 2 + 8, "{}", run.stdout);
 }
@@ -185,7 +193,10 @@ fn two_scripts_run_side_by_side_and_a_bad_one_is_named() {
         on_link(Link::SharedMemory, program).arg("registers").env("UBIVERBS_SCRIPT", &all).output().unwrap()
     };
     let said = library::show("two scripts", &output);
-    assert!(said.contains("ibv_reg_mr 1: Cannot allocate memory") && said.contains("ibv_reg_mr 2: Bad address"), "{said}");
+    assert!(
+        said.contains("ibv_reg_mr 1: Cannot allocate memory") && said.contains("ibv_reg_mr 2: Bad address"),
+        "{said}"
+    );
     assert!(said.contains("bad.toml: line 2: \"port-dwon\" is no failure"), "{said}");
     assert!(said.contains("did you mean port-down?"), "{said}");
     [one, other, bad].iter().for_each(|file| std::fs::remove_file(file).unwrap());

@@ -5,6 +5,7 @@ use crate::environment;
 use crate::ground::script_moments::{SCRIPT_TIMER, shown};
 use crate::nic::Nic;
 use crate::nic::process;
+use crate::nic::strikes::watch_gpu_copies;
 use crate::objects::device::Device;
 use crate::queue_pair::Qp;
 use crate::scripts::{Fed, Struck};
@@ -40,6 +41,9 @@ impl Nic {
         let machine = Machine::new(script, script.seed(seed), &self.who());
         if machine.is_idle() {
             return;
+        }
+        if machine.wants().gpu_copies {
+            watch_gpu_copies();
         }
         // Strikes are events, calls are told, and what is done at once, past everything, is not.
         self.ground.records.trace.keep_on();
@@ -149,7 +153,7 @@ impl Nic {
 
     /// Carries out a strike; no lock is held. Returns what was struck, or why nothing was.
     fn carry_out_one(self: &Arc<Nic>, struck: &Struck) -> Result<String, String> {
-        if let Some(outcome) = self.strike_queues(struck) {
+        if let Some(outcome) = self.strike_queues(struck).or_else(|| self.carry_out(struck)) {
             return outcome;
         }
         Err(format!("{} cannot be done here", struck.strike.action.name()))

@@ -4,7 +4,8 @@
 use std::net::Ipv4Addr;
 
 use trace::{
-    Access, ConnectionEnd, DropReason, Event, Kind, Queue, RefusalCause, RetryCause, StateCause, Text, Timer, WindowCause,
+    Access, ConnectionEnd, DropReason, Event, Kind, Queue, RefusalCause, RetryCause, StateCause, Text, Timer,
+    WindowCause,
 };
 use wire::{
     Aeth, Ethernet, Frame, Gid, Headers, IpHeader, Key, Msn, Opcode, Packet, Psn, Qpn, Reth, Syndrome, UdpHeader,
