@@ -162,8 +162,11 @@ impl Scripts {
     }
 
     /// Runs one more script. Its time begins when the first device is opened, or now if one is.
-    pub fn start(&self, now: Time, name: &str, machine: Machine) -> Fed {
+    pub fn start(&self, now: Time, name: &str, machine: Machine, is_open: bool) -> Fed {
         let mut state = self.state.lock();
+        if is_open {
+            state.opened_at.get_or_insert(now);
+        }
         let Wants { messages, calls, completions, connections, gpu_copies } = machine.wants();
         let mut wants = RUNS;
         for (wanted, bit) in [

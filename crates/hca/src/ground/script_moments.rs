@@ -65,7 +65,7 @@ pub(crate) fn shown(moment: &Moment<'_>) -> String {
     match *moment {
         Moment::Call { name, .. } => name.to_owned(),
         _ => match (scene.pair, scene.connection) {
-            (Some(pair), _) => format!("queue pair {}", pair.number),
+            (Some(pair), _) => format!("queue pair {:#x}", pair.number),
             (None, Some(connection)) => format!("connection {}", connection.order),
             (None, None) => String::new(),
         },

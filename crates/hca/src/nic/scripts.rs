@@ -53,7 +53,8 @@ impl Nic {
                 self.ground.scripts.pair_made(qp.qpn());
             }
         });
-        let fed = self.ground.scripts.start(self.now(), name, machine);
+        let is_open = self.objects.first_opened.get().is_some();
+        let fed = self.ground.scripts.start(self.now(), name, machine, is_open);
         self.carry_out_all(fed);
     }
 
@@ -159,3 +160,6 @@ impl Nic {
         Err(format!("{} cannot be done here", struck.strike.action.name()))
     }
 }
+
+#[cfg(all(test, feature = "scripts"))]
+mod tests;

@@ -53,6 +53,7 @@ impl Qp {
             let fate = self.strike_completion(nic, pair, &mut completion, port, now, &mut has_struck);
             pair.tell_completion(now, &completion, port);
             match fate {
+                Fate::Lost if completion.kind.ends_tagged_buffer() => self.tagged_finished(1),
                 Fate::Lost => {}
                 Fate::Told if late.0.is_empty() => {
                     self.deliver(nic, alarm, &completion, now, poller.as_deref_mut());
