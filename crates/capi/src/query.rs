@@ -5,7 +5,6 @@ use crate::boundary::{copy_out, number, status};
 use crate::context::{Context, OpenDevice};
 use crate::device::copy_string;
 use crate::errno::Errno;
-use crate::object::Object;
 use crate::work_queue::MAX_LOG_TABLE;
 use abi::{
     Handle, In, InOut, Out, ibv_context, ibv_cq_moderation_caps, ibv_device_attr, ibv_device_attr_ex, ibv_gid,
@@ -392,13 +391,13 @@ pub extern "C" fn ibv_query_pkey(
         if port != ONLY_PORT || index != 0 {
             return Err(Errno::invalid("there is one partition key, index 0 of port 1"));
         }
-        out.write(pkey(context).to_be()).ok_or_else(Errno::null)?;
+        out.write(only_pkey(context).to_be()).ok_or_else(Errno::null)?;
         Ok(0)
     })
 }
 
 /// The one partition key.
-fn pkey(context: &Context) -> u16 {
+fn only_pkey(context: &Context) -> u16 {
     context.opened.device().port().imposed().pkey.unwrap_or(Pkey::DEFAULT.value())
 }
 
@@ -406,7 +405,7 @@ fn pkey(context: &Context) -> u16 {
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_get_pkey_index(context: Handle<'_, ibv_context>, port: u8, pkey: u16) -> c_int {
     number("ibv_get_pkey_index", || {
-        let ours = pkey(Context::working(context)?).to_be();
+        let ours = only_pkey(Context::working(context)?).to_be();
         if port == ONLY_PORT && pkey == ours { Ok(0) } else { Err(Errno::INVALID) }
     })
 }

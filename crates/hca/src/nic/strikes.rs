@@ -67,12 +67,12 @@ impl Nic {
             | Action::GidChange { .. }
             | Action::LidChange { .. }
             | Action::PkeyChange { .. } => match strike.phase {
-                Phase::Begin => self.hold_ports(by, action, devices()),
-                Phase::End => self.let_ports_go(by),
+                Phase::Begin => port_of(self.hold_ports(by, action, devices())),
+                Phase::End => port_of(self.let_ports_go(by)),
             },
-            Action::PortUp => self.raise_ports(&devices()),
-            Action::SmChange => self.tell_ports(&devices(), AsyncEvent::SmChange),
-            Action::ClientReregister => self.tell_ports(&devices(), AsyncEvent::ClientReregister),
+            Action::PortUp => port_of(self.raise_ports(&devices())),
+            Action::SmChange => port_of(self.tell_ports(&devices(), AsyncEvent::SmChange)),
+            Action::ClientReregister => port_of(self.tell_ports(&devices(), AsyncEvent::ClientReregister)),
             Action::DeviceFatal | Action::DeviceRemove => match strike.phase {
                 Phase::Begin => self.end_devices(by, action, devices()),
                 Phase::End => self.replace_devices(by),
@@ -331,6 +331,11 @@ fn addresses(devices: &[Arc<Device>]) -> Vec<Option<IpAddr>> {
 fn named<'a>(devices: impl IntoIterator<Item = &'a Arc<Device>>) -> Result<String, String> {
     let names: Vec<&str> = devices.into_iter().map(|device| device.name()).collect();
     if names.is_empty() { Err("no device of this process is meant".into()) } else { Ok(names.join(", ")) }
+}
+
+/// The ports of these devices were struck.
+fn port_of(named: Result<String, String>) -> Result<String, String> {
+    named.map(|devices| format!("port {PORT} of {devices}"))
 }
 
 /// Has scripts that want to hear of copies from and to GPU memory be asked before each.

@@ -47,9 +47,9 @@ fn a_port_is_up_again_when_the_last_script_lets_it_go() {
     let [one, two] = [(0, 7), (1, 7)].map(|(script, line)| {
         [Phase::Begin, Phase::End].map(|phase| strike(script, line, Action::PortDown, phase, false))
     });
-    assert_eq!(carry_out(&nic, &one[0]), Ok("ubi_1".into()));
-    assert_eq!(carry_out(&nic, &two[0]), Ok("ubi_1".into()));
-    assert_eq!(carry_out(&nic, &one[1]), Ok("ubi_1".into()));
+    assert_eq!(carry_out(&nic, &one[0]), Ok("port 1 of ubi_1".into()));
+    assert_eq!(carry_out(&nic, &two[0]), Ok("port 1 of ubi_1".into()));
+    assert_eq!(carry_out(&nic, &one[1]), Ok("port 1 of ubi_1".into()));
     assert!(!device.port().active);
     carry_out(&nic, &two[1]).unwrap();
     assert!(device.port().active);
