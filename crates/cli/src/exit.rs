@@ -185,6 +185,9 @@ pub enum Failure {
         /// Why.
         obstacle: String,
     },
+    /// A command that is to be tortured fails anyway.
+    #[error("the command fails without any failure script, so there is nothing to test: {0}")]
+    Unhealthy(String),
     /// The peer said something that has no meaning.
     #[error("the other side does not speak our protocol; it said {0:?}")]
     Nonsense(String),

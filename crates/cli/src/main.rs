@@ -20,11 +20,13 @@ mod measure;
 mod meeting;
 mod nics;
 mod peer;
+mod report;
 mod run;
 mod second_side;
 mod simulate;
 mod station;
 mod style;
+mod torture;
 mod why;
 
 use clap::error::ErrorKind;
@@ -68,6 +70,7 @@ enum Command {
     Doctor(doctor::Options),
     Cluster(cluster::Options),
     Simulate(simulate::Options),
+    Torture(torture::Options),
     Explain(explain::Options),
     Why(why::Options),
     Completions(completions::Options),
@@ -108,6 +111,7 @@ fn main() -> ExitCode {
         Command::Cluster(options) => cluster::run(&options, out),
         Command::ClusterMember(options) => cluster::run_member(&options),
         Command::Simulate(options) => simulate::run(&options, out),
+        Command::Torture(options) => torture::run(&options, out),
         Command::Manual(options) => manual::run(&options, Arguments::command()),
         Command::Explain(options) => explain::run(&options, out),
         Command::Why(options) => why::run(&options, out),
