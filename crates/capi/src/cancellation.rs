@@ -91,7 +91,7 @@ pub(crate) fn call_that_waits<W: Waits>(call: W) -> c_int {
     if hca::is_traced()
         && let Err(error) = boundary::caught(W::CALL, || Ok(()))
     {
-        report(error);
+        boundary::report(error);
         return -1;
     }
     let mut frame = Frame { call, sleep: Sleep::default(), signals: signals::hold_back(), interrupted: false };
