@@ -11,7 +11,7 @@ use failures::{Action, ConnectionView, DeviceView, Moment, Scene};
 use std::sync::Arc;
 use trace::DropReason;
 use wire::Qpn;
-use wire::cm::{CmDatagram, Message, RejectReason};
+use wire::cm::{CmDatagram, CommId, Message, RejectReason};
 
 /// The connection of an id, as scripts name it.
 pub(crate) fn connection_of(record: &IdRecord) -> ConnectionView {
@@ -101,7 +101,7 @@ impl Inner {
         let device = device
             .as_ref()
             .map(|device| DeviceView { name: device.name(), index: nic.ground.host.device_index(device.number()) });
-        let connection = match self.ids.of_message(message, is_sent) {
+        let connection = match self.ids.of(communication(message, is_sent)) {
             Some(record) => connection_of(record),
             None => ConnectionView { order: 0, peer: Some(theirs.to_ip()), port: service_port(message) },
         };
@@ -112,6 +112,24 @@ impl Inner {
             nic.ground.dropped(nic.now(), Some(Qpn::GSI), None, DropReason::RandomLoss);
         }
         is_lost
+    }
+}
+
+/// What a message that is sent, or has come, calls our end of the connection; 0 in a request that comes.
+fn communication(message: &Message, is_sent: bool) -> CommId {
+    let one_of = |ours, theirs| if is_sent { ours } else { theirs };
+    match message {
+        Message::Req(message) => one_of(message.local_comm_id, CommId::new(0)),
+        Message::SidrReq(message) => one_of(message.request_id, CommId::new(0)),
+        Message::SidrRep(message) => message.request_id,
+        Message::Mra(message) => one_of(message.local_comm_id, message.remote_comm_id),
+        Message::Rej(message) => one_of(message.local_comm_id, message.remote_comm_id),
+        Message::Rep(message) => one_of(message.local_comm_id, message.remote_comm_id),
+        Message::Rtu(message) => one_of(message.local_comm_id, message.remote_comm_id),
+        Message::Dreq(message) => one_of(message.local_comm_id, message.remote_comm_id),
+        Message::Drep(message) => one_of(message.local_comm_id, message.remote_comm_id),
+        Message::Lap(message) => one_of(message.local_comm_id, message.remote_comm_id),
+        Message::Apr(message) => one_of(message.local_comm_id, message.remote_comm_id),
     }
 }
 
