@@ -14,10 +14,9 @@ use core::net::{IpAddr, SocketAddr};
 
 use trace::ConnectionEnd;
 use transport::{AddressVector, Kind};
-use wire::cm::{CommId, Data, IpCm, Message, PortSpace, RejectReason, ServiceId, SidrStatus};
+use wire::cm::{CommId, Data, IpCm, PortSpace, RejectReason, ServiceId, SidrStatus};
 use wire::{Gid, Qpn, Timeout, Transport};
 
-use crate::inbound::{named, named_by_sender};
 use crate::{Accept, Config, Connect, Families, Listen, ListenerId, Manager, Resolve, Route, SidrAnswer, Time};
 use claims::{Claim, Claims};
 
@@ -111,11 +110,6 @@ impl Ids {
     /// The id of a connection or of a request for a datagram service.
     pub fn of(&self, communication: CommId) -> Option<&IdRecord> {
         self.communications.get(&communication).and_then(|key| self.records.get(key))
-    }
-
-    /// The id that a message is about, which it sent or which it came for; none if it asks for a new one.
-    pub fn of_message(&self, message: &Message, is_sent: bool) -> Option<&IdRecord> {
-        self.of(if is_sent { named_by_sender(message) } else { named(message) })
     }
 
     /// All of them.

@@ -66,6 +66,7 @@ struct Running {
 #[derive(Clone, Debug)]
 pub(crate) struct Struck {
     /// The number of the script in this process, from 0.
+    #[allow(dead_code)]
     pub number: u32,
     /// Its name.
     pub script: Arc<str>,
@@ -151,12 +152,14 @@ impl Scripts {
 
     /// Whether one wants to hear of connections.
     #[inline]
+    #[allow(dead_code)]
     pub fn wants_connections(&self) -> bool {
         self.has(CONNECTIONS)
     }
 
     /// Whether one wants to hear of copies from and to GPU memory.
     #[inline]
+    #[allow(dead_code)]
     pub fn wants_gpu_copies(&self) -> bool {
         self.has(GPU_COPIES)
     }
@@ -248,18 +251,6 @@ impl Scripts {
         let fed = state.feed(now, &Moment::Time, None);
         struck.extend(fed.struck);
         Fed { struck, wake: fed.wake }
-    }
-
-    /// Everything that a script broke is to be whole again: the process's NIC ends.
-    pub fn end(&self) -> Vec<Struck> {
-        let mut state = self.state.lock();
-        let mut struck = std::mem::take(&mut state.waiting);
-        for running in &mut state.running {
-            let mut strikes = Vec::new();
-            running.machine.finish(&mut strikes);
-            struck.extend(running.own(strikes, About::default()));
-        }
-        struck
     }
 
     /// Writes into the report what struck, or why nothing was struck.

@@ -11,7 +11,7 @@ use failures::{Action, ConnectionView, DeviceView, Moment, Scene};
 use std::sync::Arc;
 use trace::DropReason;
 use wire::Qpn;
-use wire::cm::{CmDatagram, Message, RejectReason};
+use wire::cm::{CmDatagram, CommId, Message, RejectReason};
 
 /// The connection of an id, as scripts name it.
 pub(crate) fn connection_of(record: &IdRecord) -> ConnectionView {
@@ -45,13 +45,12 @@ impl Cm {
 }
 
 impl Inner {
-    /// Feeds the scripts with a moment of an id. Returns what takes hold of it.
-    fn take_hold(&self, nic: &Nic, key: IdKey, moment: impl FnOnce(Scene<'_>) -> Moment<'_>) -> Option<Action> {
+    /// An id, as scripts name it.
+    fn scene<'a>(&'a self, nic: &Nic, key: IdKey) -> Scene<'a> {
         let device = self.handles.get(&key).and_then(|handle| handle.device.as_ref());
-        let device = device
-            .map(|device| DeviceView { name: device.name(), index: nic.ground.host.device_index(device.number()) });
-        let connection = self.ids.get(key).map(connection_of);
-        nic.ground.take_hold(&moment(Scene { device, connection, ..Scene::default() }))
+        let index = |device: &Device| nic.ground.host.device_index(device.number());
+        let device = device.map(|device| DeviceView { name: device.name(), index: index(device) });
+        Scene { device, connection: self.ids.get(key).map(connection_of), ..Scene::default() }
     }
 
     /// The event that the program of an id hears of in place of one that it would hear of.
@@ -67,7 +66,8 @@ impl Inner {
         }
         // The side that asked hears of the peer's answer first, and most programs of nothing else.
         let told = if event.0 == EventKind::ConnectResponse { EventKind::Established } else { event.0 };
-        let struck = self.take_hold(nic, key, |scene| Moment::ConnectionEvent { scene, event: told as u32 });
+        let moment = Moment::ConnectionEvent { scene: self.scene(nic, key), event: told as u32 };
+        let struck = nic.ground.take_hold(&moment);
         let Some(Action::CmEvent { event: number, status }) = struck else { return event };
         let Some(kind) = failure_of(number) else { return event };
         self.ids.fail(now, key, kind);
@@ -83,7 +83,7 @@ impl Inner {
         if !nic.ground.scripts.wants_connections() {
             return None;
         }
-        match self.take_hold(nic, key, |scene| Moment::ConnectionRequest(scene)) {
+        match nic.ground.take_hold(&Moment::ConnectionRequest(self.scene(nic, key))) {
             Some(Action::Reject { reason }) => Some(RejectReason::from_code(reason)),
             _ => None,
         }
@@ -101,7 +101,7 @@ impl Inner {
         let device = device
             .as_ref()
             .map(|device| DeviceView { name: device.name(), index: nic.ground.host.device_index(device.number()) });
-        let connection = match self.ids.of_message(message, is_sent) {
+        let connection = match self.ids.of(communication(message, is_sent)) {
             Some(record) => connection_of(record),
             None => ConnectionView { order: 0, peer: Some(theirs.to_ip()), port: service_port(message) },
         };
@@ -112,6 +112,24 @@ impl Inner {
             nic.ground.dropped(nic.now(), Some(Qpn::GSI), None, DropReason::RandomLoss);
         }
         is_lost
+    }
+}
+
+/// What a message that is sent, or has come, calls our end of the connection; 0 in a request that comes.
+fn communication(message: &Message, is_sent: bool) -> CommId {
+    let one_of = |ours, theirs| if is_sent { ours } else { theirs };
+    match message {
+        Message::Req(message) => one_of(message.local_comm_id, CommId::new(0)),
+        Message::SidrReq(message) => one_of(message.request_id, CommId::new(0)),
+        Message::SidrRep(message) => message.request_id,
+        Message::Mra(message) => one_of(message.local_comm_id, message.remote_comm_id),
+        Message::Rej(message) => one_of(message.local_comm_id, message.remote_comm_id),
+        Message::Rep(message) => one_of(message.local_comm_id, message.remote_comm_id),
+        Message::Rtu(message) => one_of(message.local_comm_id, message.remote_comm_id),
+        Message::Dreq(message) => one_of(message.local_comm_id, message.remote_comm_id),
+        Message::Drep(message) => one_of(message.local_comm_id, message.remote_comm_id),
+        Message::Lap(message) => one_of(message.local_comm_id, message.remote_comm_id),
+        Message::Apr(message) => one_of(message.local_comm_id, message.remote_comm_id),
     }
 }
 

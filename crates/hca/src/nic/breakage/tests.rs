@@ -1,10 +1,12 @@
 //! Two NICs of one host, of which one is broken, over each link: inside a process, through shared memory, over UDP.
 
 use super::*;
+use crate::ground::nic_links::BlackHole;
 use crate::interfaces::Nics;
 use crate::objects::context::Context;
 use crate::objects::device::LinkRate;
 use crate::{CompletionQueue, Error, Joins, Options, Qp};
+use link::faults::{Chance, Rule};
 use std::time::{Duration, Instant};
 use trace::DropReason;
 use transport::{
@@ -269,4 +271,46 @@ fn a_device_that_fails_or_is_pulled_out_stops_for_good_and_another_takes_its_pla
             assert!(!Arc::ptr_eq(&anew.device, &a.device) && anew.device.port().active);
         });
     }
+}
+
+#[test]
+fn what_is_sent_into_a_black_hole_is_lost_and_comes_through_afterwards() {
+    over_each_link(PATIENT, |a, b| {
+        let [from, to] = [a, b].map(|end| end.device.port().gid(0).map(|gid| gid.to_ip()));
+        a.nic.set_black_holes(&[BlackHole { from, to }]);
+        assert!(a.qp.link().ends_with("a black hole") && !b.qp.link().ends_with("a black hole"));
+        let before = a.nic.drops(DropReason::Partitioned);
+        a.write(b);
+        wait_for("a lost packet", || (a.nic.drops(DropReason::Partitioned) > before).then_some(()));
+        assert_eq!((a.poll(), a.events(), b.events()), (None, vec![], vec![]), "nobody is told");
+        a.nic.set_black_holes(&[]);
+        assert_eq!(a.status(), Status::Success);
+    });
+}
+
+#[test]
+fn packets_meet_faults_that_come_and_go_while_the_program_runs() {
+    over_each_link(PATIENT, |a, b| {
+        let to = b.device.port().gid(0).map(|gid| gid.to_ip());
+        // Everything that arrives is lost; then late; then nothing is wrong.
+        let all = Rule { to, drop: Chance::of(1.0), ..Rule::default() };
+        b.nic.set_network_faults(&[all], 1);
+        let before = b.nic.drops(DropReason::RandomLoss);
+        a.write(b);
+        wait_for("a lost packet", || {
+            b.nic.progress();
+            (b.nic.drops(DropReason::RandomLoss) > before).then_some(())
+        });
+        let late = Duration::from_millis(20);
+        b.nic.set_network_faults(&[Rule { to, delay: (late, late), ..Rule::default() }], 1);
+        let begun = Instant::now();
+        assert_eq!(a.status(), Status::Success);
+        a.write(b);
+        assert_eq!(a.status(), Status::Success);
+        assert!(begun.elapsed() >= late, "{:?}", begun.elapsed());
+        b.nic.set_network_faults(&[], 1);
+        assert!(!b.nic.ground.links.registry.rings_meet_faults());
+        a.write(b);
+        assert_eq!((a.status(), a.memory[..5000] == b.memory[..5000]), (Status::Success, true));
+    });
 }
