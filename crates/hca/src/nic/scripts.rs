@@ -146,9 +146,16 @@ impl Nic {
         let _shield = Shield::up();
         let Some(nic) = process::weak(self).upgrade() else { return };
         for struck in struck {
+            // A process that is killed tells nothing afterwards.
+            let is_last_word = matches!(struck.action(), Action::Kill { .. });
+            if is_last_word {
+                nic.ground.tell_strike(nic.now(), &struck, Ok("the process"));
+            }
             let outcome = nic.carry_out_one(&struck);
             let outcome = outcome.as_deref().map_err(String::as_str);
-            nic.ground.tell_strike(nic.now(), &struck, outcome);
+            if !is_last_word || outcome.is_err() {
+                nic.ground.tell_strike(nic.now(), &struck, outcome);
+            }
         }
     }
 
