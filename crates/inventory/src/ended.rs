@@ -4,13 +4,14 @@
 //!
 //! The file has a few lines for each network namespace; the oldest go when there are too many. Where it cannot be made,
 //! belongs to another user or is locked for long, nothing is remembered, and nothing fails. Only processes that add to
-//! their own user's file lock it. Who reads waits for nobody: a file that changes while it is read is read again.
+//! their own user's file lock it. A reader waits for nobody: what a process adds to is replaced as a whole, by a file of
+//! a name of its own for that long.
 
 use crate::encoding::{Field, Reader, records};
 use host::inquiry::Users;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, Write};
+use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
@@ -29,14 +30,17 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 /// How long another process of the user may keep the file locked that this one adds to.
 const LOCK_WAIT: Duration = Duration::from_millis(50);
 
-/// So often a file is read again that has changed meanwhile.
-const READ_ATTEMPTS: u32 = 8;
-
 /// How long files of other users are looked for: a user can make many that have the names of others.
 const SCAN_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// How the files' names begin; the user's number follows.
 const FILE_NAME_PREFIX: &str = "ubiverbs-counters-";
+
+/// How the name of a file ends that is about to replace another.
+const NEW_FILE_EXTENSION: &str = "new";
+
+/// Neither through a link nor for a pipe, on which it would wait.
+const OPEN_FLAGS: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
 
 records! {
     /// A port, and what was counted on it.
@@ -82,8 +86,8 @@ fn add_to(path: &Path, uid: u32, namespace: u64, ports: &[(String, Counters)]) -
     if ports.is_empty() {
         return None;
     }
-    let mut file = locked(path, uid)?;
-    let mut all = parse(&contents(&mut file)).unwrap_or_default();
+    let locked = locked(path, uid)?;
+    let mut all = parse(&contents(&locked)).unwrap_or_default();
     for (device, counters) in ports {
         let known = all.iter().position(|entry| entry.namespace == namespace && entry.device == *device);
         // What was used last stands last.
@@ -97,9 +101,11 @@ fn add_to(path: &Path, uid: u32, namespace: u64, ports: &[(String, Counters)]) -
     all.drain(..all.len().saturating_sub(MAX_REMEMBERED_PORTS));
     let mut bytes = ENDED_COUNTERS_MAGIC.to_vec();
     all.put(&mut bytes);
-    file.rewind().ok()?;
-    file.write_all(&bytes).ok()?;
-    file.set_len(bytes.len() as u64).ok()
+    let new = path.with_extension(NEW_FILE_EXTENSION);
+    // Of a process that was killed here.
+    let _ = std::fs::remove_file(&new);
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).custom_flags(OPEN_FLAGS).open(&new);
+    file.and_then(|mut file| file.write_all(&bytes)).and_then(|()| std::fs::rename(&new, path)).ok()
 }
 
 fn file_of(uid: u32) -> PathBuf {
@@ -114,8 +120,6 @@ fn user_of(name: &str) -> Option<u32> {
 
 /// The file; none if it is not that user's, or is no file.
 fn open(path: &Path, uid: u32, write: bool) -> Option<File> {
-    // Neither through a link nor for a pipe, on which it would wait.
-    const OPEN_FLAGS: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
     let mut options = OpenOptions::new();
     options.read(true).write(write).create(write).mode(0o600).custom_flags(OPEN_FLAGS);
     let file = options.open(path).ok()?;
@@ -123,35 +127,28 @@ fn open(path: &Path, uid: u32, write: bool) -> Option<File> {
     (metadata.is_file() && metadata.uid() == uid && metadata.len() <= MAX_FILE_BYTES).then_some(file)
 }
 
-/// The file, made if there is none, and locked.
+/// The file, made if there is none, and locked: not one that another process has replaced meanwhile.
 fn locked(path: &Path, uid: u32) -> Option<File> {
-    let file = open(path, uid, true)?;
     let deadline = Instant::now() + LOCK_WAIT;
-    while file.try_lock().is_err() {
-        if Instant::now() >= deadline {
-            return None;
+    while Instant::now() < deadline {
+        let file = open(path, uid, true)?;
+        if file.try_lock().is_err() {
+            sleep(Duration::from_millis(1));
+        } else if std::fs::symlink_metadata(path).ok()?.ino() == file.metadata().ok()?.ino() {
+            return Some(file);
         }
-        sleep(Duration::from_millis(1));
     }
-    Some(file)
+    None
 }
 
 /// What a user's file says; nothing if there is none, or it makes no sense.
 fn entries_of(path: &Path, uid: u32) -> Vec<Entry> {
-    let Some(mut file) = open(path, uid, false) else { return Vec::new() };
-    let mut bytes = contents(&mut file);
-    for _ in 0..READ_ATTEMPTS {
-        let before = std::mem::replace(&mut bytes, contents(&mut file));
-        if bytes == before {
-            break;
-        }
-    }
-    parse(&bytes).unwrap_or_default()
+    open(path, uid, false).and_then(|file| parse(&contents(&file))).unwrap_or_default()
 }
 
-fn contents(file: &mut File) -> Vec<u8> {
+fn contents(file: &File) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let _ = file.rewind().and_then(|()| file.take(MAX_FILE_BYTES).read_to_end(&mut bytes));
+    let _ = file.take(MAX_FILE_BYTES).read_to_end(&mut bytes);
     bytes
 }
 
@@ -215,6 +212,37 @@ mod tests {
         assert_eq!(sum(&path, 7, "ubi_lo"), Some(2));
         drop(held);
         std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn what_is_read_was_written_at_once() {
+        let path = std::env::temp_dir().join(format!("ubiverbs-ended-whole-{}", std::process::id()));
+        let uid = host::holders::own_uid();
+        let both = |packets| {
+            let mut counters = counters(packets);
+            counters.traffic.receives = packets;
+            counters
+        };
+        // Many lines, which move when one of them grows: a reader in between would take one for another.
+        let add_one = |namespace| add_to(&path, uid, namespace, &[("ubi_lo".into(), both(1))]);
+        (0..100).for_each(|namespace| assert!(add_one(namespace).is_some()));
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let _writer = scope.spawn(|| {
+                (0..200).for_each(|round| assert!(add_one(round % 100).is_some()));
+                done.store(true, std::sync::atomic::Ordering::Release);
+            });
+            let mut last = 0;
+            while !done.load(std::sync::atomic::Ordering::Acquire) {
+                let entries = entries_of(&path, uid);
+                let traffic = entries.iter().map(|entry| entry.counters.traffic);
+                let (sent, received) = traffic.fold((0, 0), |(a, b), one| (a + one.sent_packets, b + one.receives));
+                assert_eq!((entries.len(), sent), (100, received));
+                assert!(sent >= last, "{sent} after {last}");
+                last = sent;
+            }
+        });
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

@@ -84,6 +84,7 @@ impl CloseReason {
     }
 
     /// The reason that the NIC gives.
+    #[doc(hidden)] // for NICs
     pub fn of(stop: Stop, qpn: Qpn) -> CloseReason {
         match stop {
             Stop::Work { cause: Failure::PeerGone { .. }, .. } => CloseReason::PeerDied,

@@ -197,11 +197,13 @@ pub enum Error {
 
 impl Error {
     /// Why something could not be created.
+    #[doc(hidden)] // for NICs
     pub fn create<E: std::error::Error + Send + Sync + 'static>(what: &'static str) -> impl FnOnce(E) -> Error {
         move |source| Error::Create { what, source: Box::new(source) }
     }
 
     /// Why memory could not be registered.
+    #[doc(hidden)] // for NICs
     pub fn register<E: std::error::Error + Send + Sync + 'static>(length: usize) -> impl FnOnce(E) -> Error {
         move |source| Error::Register { length, source: Box::new(source) }
     }
@@ -228,6 +230,7 @@ pub struct Argument {
 
 impl Argument {
     /// Refuses an argument of the caller's caller.
+    #[doc(hidden)] // for NICs
     #[track_caller]
     pub fn refuse(call: &'static str, given: impl Into<u128>, allowed: &'static str) -> Argument {
         Argument { call, given: given.into(), allowed, at: Location::caller() }
@@ -358,6 +361,7 @@ pub enum Class {
 
 impl CompletionError {
     /// How a piece of work ended; `reason` is for work that was flushed.
+    #[doc(hidden)] // for NICs
     pub fn new(
         status: Status,
         work: CompletionKind,

@@ -156,6 +156,7 @@ pub struct Port {
 
 impl Port {
     /// A port.
+    #[doc(hidden)] // for NICs
     pub fn new(active: bool, mtu: Mtu, gids: Vec<Option<Gid>>) -> Port {
         Port { active, mtu, gids }
     }

@@ -38,6 +38,7 @@ pub struct Stats {
 
 impl Stats {
     /// What a queue pair has counted.
+    #[doc(hidden)] // for NICs
     pub fn new(traffic: Traffic, incidents: Incidents, congestion: Option<Congestion>) -> Stats {
         Stats { traffic, incidents, congestion }
     }
@@ -57,6 +58,7 @@ pub struct Congestion {
 
 impl Congestion {
     /// How congested a way is.
+    #[doc(hidden)] // for NICs
     pub fn new(round_trip: Option<Duration>, window: u64, in_flight: u64) -> Congestion {
         Congestion { round_trip, window, in_flight }
     }

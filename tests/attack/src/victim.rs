@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use ubiverbs::cm::{self, Connection, Listener};
 use ubiverbs::{
     Access, AddressHandle, CompletionQueue, Connected, Datagram, Endpoint, GRH_LENGTH, Gid, Operation,
-    ProtectionDomain, Qkey, QueuePair, Received, Reliable, RemoteSlice, SharedRegion, Unreliable,
+    PreparedQueuePair, ProtectionDomain, Qkey, QueuePair, Received, Reliable, RemoteSlice, SharedRegion, Unreliable,
 };
 
 use crate::actor::{Outcome, hear, lines, say};
@@ -52,6 +52,12 @@ impl End {
         Err(format!("no device has {address}").into())
     }
 
+    /// A queue pair whose peer may be held up for seconds, on a busy machine, too.
+    fn patient_pair(&self) -> Outcome<PreparedQueuePair<Reliable>> {
+        let builder = self.pd.queue_pair(&self.cq).source(self.address).timeout(Duration::from_millis(500));
+        Ok(builder.prepare()?)
+    }
+
     fn datagrams(&self, qkey: u32) -> Outcome<QueuePair<Datagram>> {
         Ok(self.pd.queue_pair(&self.cq).source(self.address).qkey(Qkey::new(qkey)).prepare()?.activate()?)
     }
@@ -71,8 +77,7 @@ fn numbers<T: ubiverbs::Transport>(qp: &QueuePair<T>) -> String {
 /// Answers the client, and compares.
 pub fn server(arguments: &[String]) -> Outcome {
     let end = End::new(parse(arguments.first().map(String::as_str))?)?;
-    let builder = end.pd.queue_pair::<Reliable>(&end.cq).source(end.address).timeout(Duration::from_millis(500));
-    let reliable = builder.prepare()?;
+    let (reliable, for_connection) = (end.patient_pair()?, end.patient_pair()?);
     let unreliable = end.pd.queue_pair::<Unreliable>(&end.cq).source(end.address).prepare()?;
     let qkey = host::random() as u32 >> 1;
     let datagrams = end.datagrams(qkey)?;
@@ -99,7 +104,7 @@ pub fn server(arguments: &[String]) -> Outcome {
     thread::spawn(move || echo(Flow::Unreliable, &pd, &unreliable, other, &nothing));
     let pd = end.pd.clone();
     thread::spawn(move || echo_datagrams(&pd, &datagrams).unwrap_or_else(|error| say("hurt", error)));
-    let connection = listener.accept().wait()?;
+    let connection = listener.next().wait()?.accept().queue_pair(for_connection).wait()?;
     all.push(numbers_of(connection.queue_pair()));
     watch_end(&connection);
     let nothing = connection.pd().share(64, rights)?;
@@ -271,8 +276,7 @@ impl Client {
     fn new(arguments: &[String]) -> Outcome<Client> {
         let [address, lossless] = arguments else { return Err("an address and a word".into()) };
         let end = End::new(address.parse()?)?;
-        let builder = end.pd.queue_pair::<Reliable>(&end.cq).source(end.address).timeout(Duration::from_millis(500));
-        let reliable = builder.prepare()?;
+        let (reliable, for_connection) = (end.patient_pair()?, end.patient_pair()?);
         let unreliable = end.pd.queue_pair::<Unreliable>(&end.cq).source(end.address).prepare()?;
         say("here", format_args!("{} {}", reliable.endpoint(), unreliable.endpoint()));
         let server = hear("peers")?;
@@ -287,8 +291,8 @@ impl Client {
         let (reliable, unreliable) = (reliable.connect(&endpoints[0])?, unreliable.connect(&endpoints[1])?);
         let datagrams = end.datagrams(endpoints[2].qkey().value())?;
         let to = end.pd.address(&endpoints[2])?;
-        let mut connecting = cm::connect((endpoints[0].gid().to_ip(), port));
-        let connection = connecting.wait_for(REPLY_TIMEOUT).ok_or("the connection is not made")??;
+        let route = cm::resolve((endpoints[0].gid().to_ip(), port)).wait()?;
+        let connection = route.connect().queue_pair(for_connection).wait_for(REPLY_TIMEOUT)?;
         watch_end(&connection);
         let pd = connection.pd();
         let third = Some(connection.recv(pd.allocate(MAX_MESSAGE_BYTES)?)?);
