@@ -26,12 +26,30 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("rsocket", &["wire"]),
     ("mad", &["wire", "trace"]),
     ("checks", &["wire", "trace"]),
+    // A language and its machine: it knows nothing of the NIC that breaks.
+    ("failures", &[]),
     ("host", &["wire", "latch"]),
     // Reports of processes: what hca tells, and programs ask for.
     ("inventory", &["wire", "trace", "transport", "host"]),
     ("netlink", &["transport", "inventory"]),
     ("link", &["wire", "trace", "latch", "host"]),
-    ("hca", &["wire", "trace", "transport", "cm", "mad", "checks", "latch", "memory", "host", "inventory", "link"]),
+    (
+        "hca",
+        &[
+            "wire",
+            "trace",
+            "transport",
+            "cm",
+            "mad",
+            "checks",
+            "failures",
+            "latch",
+            "memory",
+            "host",
+            "inventory",
+            "link",
+        ],
+    ),
     ("sim", &["wire", "trace", "transport", "cm"]),
     // Networks of switches around the transport; chance and marks as `sim` has them; memory is asked for early as in
     // `link`.
@@ -56,6 +74,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "transport",
             "cm",
             "checks",
+            "failures",
             "hca",
             "inventory",
             "netlink",
@@ -76,6 +95,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "trace",
             "mad",
             "checks",
+            "failures",
             "memory",
             "host",
             "inventory",

@@ -19,7 +19,8 @@ const CRATES_OF_OTHERS_MAX: usize = 11;
 const PROCESSOR_SECONDS_MAX: f64 = 25.0;
 
 /// Features of `ubiverbs` that must exist; none is on by default.
-const FEATURES: &[&str] = &["bytemuck", "bytes", "capture", "checks", "futures", "memmap2", "serde", "tokio"];
+const FEATURES: &[&str] =
+    &["bytemuck", "bytes", "capture", "checks", "futures", "memmap2", "scripts", "serde", "tokio"];
 
 /// Files that every package has.
 const FILES: &[&str] = &["Cargo.toml", "LICENSE-APACHE", "LICENSE-MIT", "README.md"];

@@ -214,7 +214,7 @@ pub extern "C" fn ibv_init_ah_from_wc(
     mut out: Out<'_, ibv_ah_attr>,
 ) -> c_int {
     zero("ibv_init_ah_from_wc", || {
-        let context = Context::of(context)?;
+        let context = Context::working(context)?;
         let completion = completion.as_ref().ok_or_else(Errno::null)?;
         let grh = grh.as_ref();
         out.write(address_of_sender(context, port, completion, grh)?).ok_or_else(Errno::null)

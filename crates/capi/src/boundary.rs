@@ -148,13 +148,35 @@ pub(crate) fn caught<T>(call: &'static str, f: impl FnOnce() -> Result<T, Errno>
     caught_unshielded(call, f)
 }
 
+/// Like [`caught`], for a part of a call, which failure scripts do not count.
+#[inline(never)]
+pub(crate) fn caught_part<T>(call: &'static str, f: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+    if !stack::has(stack::CALL_STACK_BYTES) {
+        return Err(NO_STACK);
+    }
+    let _shield = Shield::up();
+    caught_struck::<_, false>(call, f)
+}
+
 const NO_STACK: Errno = Errno::of(libc::ENOMEM);
 
 #[inline]
 fn caught_unshielded<T>(call: &'static str, f: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+    caught_struck::<_, true>(call, f)
+}
+
+/// A result; failure scripts may strike the call if it `STRIKES`.
+#[inline]
+fn caught_struck<T, const STRIKES: bool>(call: &'static str, f: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
     let plain = has_no_diagnostics() && !hca::is_traced();
     let _sanitized = (!plain).then(|| Sanitized::begin(call));
     let f = || {
+        if !plain
+            && STRIKES
+            && let Some(error) = struck(call)
+        {
+            return Err(error);
+        }
         let _inside = (!plain).then(|| prepare_diagnostics(call));
         f()
     };
@@ -196,6 +218,21 @@ fn prepare_diagnostics(call: &'static str) -> log::Inside {
     let inside = log::Inside::enter();
     assert!(panics_in() != Some(call), "{PANIC_IN} asks for it");
     inside
+}
+
+/// How this call of the program fails, if a failure script lets it; it may also let it take its time.
+#[cold]
+pub(crate) fn struck(call: &'static str) -> Option<Errno> {
+    if log::is_inside() || !hca::is_traced() {
+        return None;
+    }
+    // What follows sleeps and writes, and holds locks.
+    let _shield = Shield::up();
+    let fault = Nic::present()?.strike_call(call)?;
+    if !fault.delay.is_zero() {
+        std::thread::sleep(fault.delay);
+    }
+    fault.failure.map(|(errno, reason)| Errno::of(errno).because(reason))
 }
 
 #[cold]

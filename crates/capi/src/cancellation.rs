@@ -88,16 +88,22 @@ pub(crate) fn call_that_waits<W: Waits>(call: W) -> c_int {
     let call = ManuallyDrop::new(call);
     // SAFETY: this frame has nothing to drop, nor have those of the entry points that call it.
     unsafe { pthread_testcancel() };
+    if hca::is_traced()
+        && let Err(error) = boundary::caught(W::CALL, || Ok(()))
+    {
+        report(error);
+        return -1;
+    }
     let mut frame = Frame { call, sleep: Sleep::default(), signals: signals::hold_back(), interrupted: false };
     sanitizer::initialised((&raw const frame).cast(), size_of_val(&frame));
     let answer = loop {
-        match boundary::caught(W::CALL, || frame.turn()) {
+        match boundary::caught_part(W::CALL, || frame.turn()) {
             // SAFETY: `sleep` sleeps in a frame with nothing to drop, called from one with nothing to drop.
             Ok(Turn::Sleep) => unsafe { sleep(&mut frame) },
             answer => break answer,
         }
     };
-    boundary::unreported(W::CALL, || {
+    let _ = boundary::caught_part(W::CALL, || {
         frame.call.end();
         Ok(())
     });

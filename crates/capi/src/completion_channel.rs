@@ -35,7 +35,7 @@ impl Channel {
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_create_comp_channel(context: Handle<'_, ibv_context>) -> *mut ibv_comp_channel {
     object("ibv_create_comp_channel", || {
-        let context = Context::of(context)?;
+        let context = Context::working(context)?;
         let channel = context.opened.nic.create_channel()?;
         let base = Public::new(ibv_comp_channel { context: context.as_c(), fd: channel.raw_fd(), refcnt: 0 });
         Ok(Box::new(Channel { base, opened: Arc::clone(&context.opened), channel }).into_c())

@@ -26,6 +26,10 @@ pub struct CompletionCounter {
 unsafe impl Object for CompletionCounter {
     type C = ibv_comp_cntr;
 
+    fn device_has_failed(&self) -> bool {
+        self.opened.device().has_failed()
+    }
+
     fn has_its_handle(&self) -> bool {
         program_field!(self.base, handle) == self.number
     }
@@ -48,7 +52,7 @@ pub unsafe extern "C" fn _ibv_query_comp_cntr_caps(
     size: usize,
 ) -> c_int {
     status("ibv_query_comp_cntr_caps", || {
-        Context::of(context)?;
+        Context::working(context)?;
         refuse_if!(out.is_null(), Errno::null());
         let supported_qp_attach_ops = ALL_WORK;
         let caps = ibv_comp_cntr_caps { max_value: u64::MAX, max_counters: MAX_COUNTERS, supported_qp_attach_ops };
@@ -67,7 +71,7 @@ pub extern "C" fn ibv_create_comp_cntr(
     /// Numbers that programs find in `handle`.
     static NEXT: AtomicU32 = AtomicU32::new(1);
     object("ibv_create_comp_cntr", || {
-        let context = Context::of(context)?;
+        let context = Context::working(context)?;
         let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
         if attributes.comp_mask != 0 || attributes.flags != 0 {
             return Err(Errno::invalid("comp_mask or flags have bits that are not known"));

@@ -23,7 +23,7 @@ pub(crate) extern "C" fn create_cq_ex(
     attributes: In<'_, ibv_cq_init_attr_ex>,
 ) -> *mut ibv_cq_ex {
     object("ibv_create_cq_ex", || {
-        let context = Context::of(context)?;
+        let context = Context::working(context)?;
         let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
         if attributes.comp_mask & !(abi::IBV_CQ_INIT_ATTR_MASK_FLAGS | abi::IBV_CQ_INIT_ATTR_MASK_PD) != 0 {
             return Err(Errno::invalid("comp_mask has bits that are not known"));

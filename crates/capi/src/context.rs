@@ -84,10 +84,16 @@ unsafe impl Object for Context {
 }
 
 impl Context {
+    /// The opened device for a call that a kernel would serve: `EIO` if the device has failed.
+    pub(crate) fn working(context: Handle<'_, ibv_context>) -> Result<&Context, Errno> {
+        let context = Context::of(context)?;
+        if context.opened.device().has_failed() { Err(Errno::device_failed()) } else { Ok(context) }
+    }
+
     /// The device that it opened; in a forked child that of the same name of the child's own NIC.
     pub(crate) fn device_here(context: Handle<'_, ibv_context>) -> Result<Arc<OpenDevice>, Errno> {
         if !Context::is_inherited(context) {
-            return Ok(Arc::clone(&Context::of(context)?.opened));
+            return Ok(Arc::clone(&Context::working(context)?.opened));
         }
         let OpenDevice { hca, file, .. } = &*Context::of_any(context)?.opened;
         let nic = Nic::of_process()?;

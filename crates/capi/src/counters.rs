@@ -41,7 +41,7 @@ pub(crate) extern "C" fn create_counters(
     attributes: In<'_, ibv_counters_init_attr>,
 ) -> *mut ibv_counters {
     object("ibv_create_counters", || {
-        let context = Context::of(context)?;
+        let context = Context::working(context)?;
         if attributes.as_ref().ok_or_else(Errno::null)?.comp_mask != 0 {
             return Err(Errno::invalid("comp_mask has bits that are not known"));
         }

@@ -61,7 +61,10 @@ impl Device {
         let same = |entry: &&&'static Device| {
             Arc::ptr_eq(&entry.device, device)
                 // After a fork the child's NIC has devices of its own, and the same names.
-                || entry.device.name() == device.name() && entry.device.number() == device.number()
+                || entry.device.name() == device.name()
+                    && entry.device.number() == device.number()
+                    // What is plugged in again is another device.
+                    && !entry.device.has_failed()
         };
         if let Some(entry) = known.iter().find(same) {
             return entry;

@@ -27,6 +27,10 @@ pub struct DeviceMemory {
 unsafe impl Object for DeviceMemory {
     type C = ibv_dm;
 
+    fn device_has_failed(&self) -> bool {
+        self.opened.device().has_failed()
+    }
+
     fn has_its_handle(&self) -> bool {
         program_field!(self.base, handle) == self.piece.0
     }
@@ -122,7 +126,7 @@ pub extern "C" fn ibv_dm_export_dmabuf_fd(dm: Handle<'_, ibv_dm>) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_import_dm(context: Handle<'_, ibv_context>, handle: u32) -> *mut ibv_dm {
     object("ibv_import_dm", || {
-        let context = Context::of(context)?;
+        let context = Context::working(context)?;
         let piece = memory::DeviceMemory(handle);
         // Copying nothing succeeds where there is something.
         context.opened.nic.memory().read_device(piece, 0, &mut []).map_err(|_| Errno::of(libc::ENOENT))?;

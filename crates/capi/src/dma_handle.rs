@@ -52,7 +52,7 @@ pub extern "C" fn ibv_alloc_dmah(
     attributes: In<'_, ibv_dmah_init_attr>,
 ) -> *mut ibv_dmah {
     object("ibv_alloc_dmah", || {
-        let context = Context::of(context)?;
+        let context = Context::working(context)?;
         let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
         let has = |bit: u32| attributes.comp_mask & bit != 0;
         let known = (abi::IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE << 1) - 1;

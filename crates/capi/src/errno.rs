@@ -95,6 +95,13 @@ impl Errno {
         })
     }
 
+    /// The device of an object has failed or was unplugged.
+    #[cold]
+    pub(crate) fn device_failed() -> Errno {
+        Errno::of(libc::EIO)
+            .because("the device has failed or was removed; close it, and open it again when it is back")
+    }
+
     /// This errno, for a reason that a person may want to read.
     pub(crate) fn with_reason(self, error: &dyn Error) -> Errno {
         if log::wants_reasons() { self.because(with_sources(error)) } else { self }

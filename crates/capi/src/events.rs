@@ -23,6 +23,8 @@ fn qp_event_type(event: transport::AsyncEvent) -> u32 {
         E::QpFatal => abi::IBV_EVENT_QP_FATAL,
         E::QpRequestError => abi::IBV_EVENT_QP_REQ_ERR,
         E::QpAccessError => abi::IBV_EVENT_QP_ACCESS_ERR,
+        E::PathMigrated => abi::IBV_EVENT_PATH_MIG,
+        E::PathMigrationFailed => abi::IBV_EVENT_PATH_MIG_ERR,
     }
 }
 
@@ -68,9 +70,20 @@ fn translate(context: &Context, event: AsyncEvent) -> Option<ibv_async_event> {
             let element = ibv_async_event_element { srq };
             ibv_async_event { element, event_type: abi::IBV_EVENT_SRQ_LIMIT_REACHED }
         }
+        AsyncEvent::SrqError(number) => {
+            let srq = objects.srqs.get(number.value())?;
+            SharedReceiveQueue::of(srq).ok()?.events.hand_out();
+            let srq = srq.as_ptr();
+            ibv_async_event { element: ibv_async_event_element { srq }, event_type: abi::IBV_EVENT_SRQ_ERR }
+        }
         AsyncEvent::PortActive => of_port(abi::IBV_EVENT_PORT_ACTIVE),
         AsyncEvent::PortError => of_port(abi::IBV_EVENT_PORT_ERR),
         AsyncEvent::GidChange => of_port(abi::IBV_EVENT_GID_CHANGE),
+        AsyncEvent::LidChange => of_port(abi::IBV_EVENT_LID_CHANGE),
+        AsyncEvent::PkeyChange => of_port(abi::IBV_EVENT_PKEY_CHANGE),
+        AsyncEvent::SmChange => of_port(abi::IBV_EVENT_SM_CHANGE),
+        AsyncEvent::ClientReregister => of_port(abi::IBV_EVENT_CLIENT_REREGISTER),
+        AsyncEvent::SpeedChange => of_port(abi::IBV_EVENT_DEVICE_SPEED_CHANGE),
         AsyncEvent::DeviceFatal => of_port(abi::IBV_EVENT_DEVICE_FATAL),
         // A kind of event that C has no number for.
         _ => return None,

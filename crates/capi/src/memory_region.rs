@@ -54,6 +54,10 @@ static IMPORTABLE_REGIONS: PerProcess<HashMap<u32, (u32, usize)>> = PerProcess::
 unsafe impl Object for MemoryRegion {
     type C = ibv_mr;
 
+    fn device_has_failed(&self) -> bool {
+        self.opened.device().has_failed()
+    }
+
     fn has_its_handle(&self) -> bool {
         field!(self.base, handle) == self.key.value()
     }

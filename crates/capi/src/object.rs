@@ -58,8 +58,23 @@ pub(crate) unsafe trait Object: Sized + 'static {
         true
     }
 
-    /// The object for a call that a kernel would serve, by its `handle`: `ENOENT` if the program has overwritten that.
+    /// Whether its device has failed or was unplugged.
+    fn device_has_failed(&self) -> bool {
+        false
+    }
+
+    /// The object for a call that a kernel would serve, by its `handle`: `ENOENT` if the program has overwritten that,
+    /// `EIO` if the device has failed.
     fn by_handle(handle: Handle<'_, Self::C>) -> Result<&Self, Errno> {
+        let object = Self::with_its_handle(handle)?;
+        if object.device_has_failed() {
+            return Err(Errno::device_failed());
+        }
+        Ok(object)
+    }
+
+    /// The object, if its `handle` is the one that the library wrote there.
+    fn with_its_handle(handle: Handle<'_, Self::C>) -> Result<&Self, Errno> {
         let object = Self::of(handle)?;
         if !object.has_its_handle() {
             let why = "the program has overwritten the field `handle` of the object";
@@ -71,7 +86,7 @@ pub(crate) unsafe trait Object: Sized + 'static {
     /// The object that a program gives back: `ENOENT` if it has done so before, or gave another kind of object.
     fn given_back<'a>(owned: &'a Owned<'_, Self::C>) -> Result<&'a Self, Errno> {
         Self::must_live(owned.handle())?;
-        Self::by_handle(owned.handle())
+        Self::with_its_handle(owned.handle())
     }
 
     /// `ENOENT` if the program has destroyed the object, or it is another kind of object. The kernel says so of an id

@@ -37,6 +37,10 @@ static IMPORTABLE_DOMAINS: PerProcess<HashSet<u32>> = PerProcess::new();
 unsafe impl Object for Pd {
     type C = ibv_pd;
 
+    fn device_has_failed(&self) -> bool {
+        self.opened.device().has_failed()
+    }
+
     fn has_its_handle(&self) -> bool {
         program_field!(self.base, handle) == self.domain.0
     }
@@ -88,7 +92,7 @@ impl Pd {
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_alloc_pd(context: Handle<'_, ibv_context>) -> *mut ibv_pd {
     object("ibv_alloc_pd", || {
-        let context = Context::of(context)?;
+        let context = Context::working(context)?;
         let domain = context.opened.nic.allocate_domain(&context.opened.hca);
         IMPORTABLE_DOMAINS.lock().insert(domain.0);
         Ok(Pd::make(context, domain, null_mut(), null_mut(), false))
@@ -121,7 +125,7 @@ pub extern "C" fn ibv_dealloc_pd(pd: Owned<'_, ibv_pd>) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_import_pd(context: Handle<'_, ibv_context>, handle: u32) -> *mut ibv_pd {
     object("ibv_import_pd", || {
-        let context = Context::of(context)?;
+        let context = Context::working(context)?;
         refuse_if!(!IMPORTABLE_DOMAINS.lock().contains(&handle), Errno::of(libc::ENOENT));
         Ok(Pd::make(context, ProtectionDomain(handle), null_mut(), null_mut(), true))
     })
@@ -155,7 +159,7 @@ pub(crate) extern "C" fn alloc_td(
     attributes: In<'_, ibv_td_init_attr>,
 ) -> *mut ibv_td {
     object("ibv_alloc_td", || {
-        let context = Context::of(context)?;
+        let context = Context::working(context)?;
         refuse_if!(attributes.as_ref().is_none_or(|attributes| attributes.comp_mask != 0), Errno::INVALID);
         let td = Td { base: ibv_td { context: context.as_c() }, users: UseCount::default() };
         Ok(Box::new(td).into_c())
@@ -175,7 +179,7 @@ pub(crate) extern "C" fn alloc_parent_domain(
     attributes: In<'_, ibv_parent_domain_init_attr>,
 ) -> *mut ibv_pd {
     object("ibv_alloc_parent_domain", || {
-        let context = Context::of(context)?;
+        let context = Context::working(context)?;
         let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
         let known = abi::IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS
             | abi::IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT

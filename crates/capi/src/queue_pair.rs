@@ -40,6 +40,10 @@ pub struct QueuePair {
 unsafe impl Object for QueuePair {
     type C = ibv_qp;
 
+    fn device_has_failed(&self) -> bool {
+        self.opened.device().has_failed()
+    }
+
     fn has_its_handle(&self) -> bool {
         field!(self.base, qp_base.handle) == self.qp.qpn().value()
     }

@@ -301,7 +301,7 @@ pub(crate) extern "C" fn create_qp_ex(
     attributes: InOut<'_, ibv_qp_init_attr_ex>,
 ) -> *mut ibv_qp {
     object("ibv_create_qp_ex", || {
-        let context = Context::of(context)?;
+        let context = Context::working(context)?;
         let attributes = attributes.as_mut().ok_or_else(Errno::null)?;
         let has = |bit: u32| attributes.comp_mask & bit != 0;
         let known = (abi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS << 1) - 1;
@@ -338,7 +338,7 @@ pub(crate) extern "C" fn open_qp(
     attributes: In<'_, ibv_qp_open_attr>,
 ) -> *mut ibv_qp {
     object("ibv_open_qp", || {
-        let context = Context::of(context)?;
+        let context = Context::working(context)?;
         let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
         let needed = abi::IBV_QP_OPEN_ATTR_NUM | abi::IBV_QP_OPEN_ATTR_XRCD | abi::IBV_QP_OPEN_ATTR_TYPE;
         if attributes.comp_mask & needed != needed || attributes.qp_type != abi::IBV_QPT_XRC_RECV {

@@ -49,6 +49,10 @@ enum QueueExtra<'a> {
 unsafe impl Object for SharedReceiveQueue {
     type C = ibv_srq;
 
+    fn device_has_failed(&self) -> bool {
+        self.opened.device().has_failed()
+    }
+
     fn has_its_handle(&self) -> bool {
         field!(self.base, handle) == self.queue.number().value()
     }
@@ -128,7 +132,7 @@ pub(crate) extern "C" fn create_srq_ex(
     attributes: InOut<'_, ibv_srq_init_attr_ex>,
 ) -> *mut ibv_srq {
     object("ibv_create_srq_ex", || {
-        let context = Context::of(context)?;
+        let context = Context::working(context)?;
         let attributes = attributes.as_mut().ok_or_else(Errno::null)?;
         let known = (abi::IBV_SRQ_INIT_ATTR_TM << 1) - 1;
         if attributes.comp_mask & !known != 0 || attributes.comp_mask & abi::IBV_SRQ_INIT_ATTR_PD == 0 {
@@ -210,7 +214,9 @@ pub extern "C" fn ibv_destroy_srq(srq: Owned<'_, ibv_srq>) -> c_int {
         let number = queue.queue.number();
         queue.opened.nic.destroy_srq(&queue.queue);
         queue.opened.objects().srqs.remove(number.value());
-        queue.opened.hca.events().purge(|event| *event == AsyncEvent::SrqLimit(number));
+        queue.opened.hca.events().purge(
+            |event| matches!(event, AsyncEvent::SrqLimit(about) | AsyncEvent::SrqError(about) if *about == number),
+        );
         queue.events.wait(|missing| queue.opened.tell_wait("srq", number.value().into(), missing));
         // SAFETY: the domain of the queue.
         unsafe { Pd::leave(field!(queue.base, pd)) };

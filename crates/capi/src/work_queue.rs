@@ -37,6 +37,10 @@ pub struct WorkQueue {
 unsafe impl Object for WorkQueue {
     type C = ibv_wq;
 
+    fn device_has_failed(&self) -> bool {
+        self.opened.device().has_failed()
+    }
+
     fn has_its_handle(&self) -> bool {
         field!(self.base, handle) == self.qp.qpn().value()
     }
@@ -58,7 +62,7 @@ pub(crate) extern "C" fn create_wq(
     attributes: InOut<'_, ibv_wq_init_attr>,
 ) -> *mut ibv_wq {
     object("ibv_create_wq", || {
-        let context = Context::of(context)?;
+        let context = Context::working(context)?;
         let attributes = attributes.as_mut().ok_or_else(Errno::null)?;
         if attributes.comp_mask & !abi::IBV_WQ_INIT_ATTR_FLAGS != 0 {
             return Err(Errno::invalid("comp_mask has bits that are not known"));
@@ -223,7 +227,7 @@ pub(crate) extern "C" fn create_rwq_ind_table(
     attributes: In<'_, ibv_rwq_ind_table_init_attr>,
 ) -> *mut ibv_rwq_ind_table {
     object("ibv_create_rwq_ind_table", || {
-        let context = Context::of(context)?;
+        let context = Context::working(context)?;
         let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
         refuse_if!(attributes.comp_mask != 0, Errno::invalid("comp_mask has bits that are not known"));
         if attributes.log_ind_tbl_size > MAX_LOG_TABLE || attributes.ind_tbl.is_null() {

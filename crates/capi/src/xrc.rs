@@ -70,7 +70,7 @@ pub(crate) extern "C" fn open_xrcd(
     attributes: In<'_, ibv_xrcd_init_attr>,
 ) -> *mut ibv_xrcd {
     object("ibv_open_xrcd", || {
-        let context = Context::of(context)?;
+        let context = Context::working(context)?;
         let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
         let needed = abi::IBV_XRCD_INIT_ATTR_FD | abi::IBV_XRCD_INIT_ATTR_OFLAGS;
         if attributes.comp_mask & needed != needed

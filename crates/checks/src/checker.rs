@@ -52,6 +52,7 @@ impl Checker {
         let Checker { settings, model, families, seen_by, told } = self;
         let Some(seen_by) = seen_by.get(sort.bits().trailing_zeros() as usize) else { return };
         let mut out = Out { at: event.at, thread, settings, told, found };
+        out.told.injected.note(event);
         let posting = sort.intersects(Sort::POST | Sort::POSTED).then(|| Posting::of(event, model)).flatten();
         let mut moment = Moment { event, model, posting: posting.as_ref(), witness: &mut *witness };
         for &family in seen_by {

@@ -5,10 +5,12 @@
 use trace::{Call, Event, Kind};
 
 use crate::finding::{Finding, Subject};
+use crate::injected::Injected;
 use crate::map::{self, Key, Map, Wide};
 use crate::mistakes::{Mistake, Mistakes};
 use crate::model::Model;
 use crate::posted_work::Posting;
+use crate::rule::catalogue::events::INJECTED;
 use crate::rule::{Number, Rule};
 use crate::settings::Settings;
 use crate::witness::Witness;
@@ -97,6 +99,8 @@ impl Out<'_> {
     /// Tells a finding, unless its rule is off or it was told of the same subject before.
     pub fn tell(&mut self, finding: Finding) {
         if self.told.wanted.has(finding.rule) && self.told.is_new(&finding) {
+            let injected = self.told.injected.cause_of(&finding, self.at).filter(|_| finding.rule != INJECTED);
+            let finding = injected.into_iter().fold(finding, Finding::shown_by);
             let severity = self.settings.severity(finding.rule);
             let thread = if finding.thread == 0 { self.thread } else { finding.thread };
             (self.found)(Finding { at: self.at, thread, severity, ..finding });
@@ -182,6 +186,8 @@ pub(crate) struct Told {
     pub counts: Map<(Number, Subject, u64), u64>,
     pub total: Map<Number, u64>,
     pub mistakes: Mistakes,
+    /// What failure scripts did.
+    pub injected: Injected,
 }
 
 /// How many findings are known apart.

@@ -34,6 +34,7 @@ pub mod errno;
 mod examine;
 mod explain;
 pub mod finding;
+mod injected;
 mod json;
 mod map;
 mod mistakes;

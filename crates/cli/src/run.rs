@@ -8,6 +8,7 @@ mod findings;
 pub mod linker;
 pub mod reach;
 mod report;
+mod scripts;
 mod staying;
 
 use crate::exit::{Exit, Failure};
@@ -85,9 +86,11 @@ pub struct Options {
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM",
         add = crate::candidates::programs())]
     program: Vec<OsString>,
-    // The last, as its heading holds for all that follow.
+    // The last, as their headings hold for all that follow.
     #[command(flatten)]
     checking: checking::Checking,
+    #[command(flatten)]
+    scripting: scripts::Scripting,
 }
 
 const AFTER_HELP: &str = "\
@@ -98,6 +101,7 @@ Examples:
   ubiverbs run --why -- ./my_program
   ubiverbs run --check --check-exit --check-report findings.sarif -- ./my_test
   ubiverbs run --sockets -- iperf3 -s
+  ubiverbs run --script flap.toml --why -- ./my_program
   ubiverbs run --faults drop=1% --pcap lossy.pcapng -- \\
     ib_write_bw -x 0 -F 127.0.0.1
 
@@ -157,6 +161,7 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
         };
     }
     let settings = options.checking.prepare(&mut command)?;
+    options.scripting.prepare(&mut command)?;
     let wanted = options.files || !options.no_files;
     let files = match file_size_limit() {
         _ if !wanted => Err("--no-files".to_owned()),
@@ -260,7 +265,7 @@ fn check_devices(names: &[String]) -> Result<(), Failure> {
 }
 
 /// The program may change its directory before it opens the file, and cannot say well that it could not.
-fn path_of_file(option: &'static str, path: &Path) -> Result<PathBuf, Failure> {
+pub fn path_of_file(option: &'static str, path: &Path) -> Result<PathBuf, Failure> {
     let wrong = |reason: String| Failure::Argument { option, text: path.display().to_string(), reason };
     let path = std::path::absolute(path).map_err(|error| wrong(error.to_string()))?;
     if path.is_dir() {

@@ -14,9 +14,10 @@ use core::net::{IpAddr, SocketAddr};
 
 use trace::ConnectionEnd;
 use transport::{AddressVector, Kind};
-use wire::cm::{CommId, Data, IpCm, PortSpace, RejectReason, ServiceId, SidrStatus};
+use wire::cm::{CommId, Data, IpCm, Message, PortSpace, RejectReason, ServiceId, SidrStatus};
 use wire::{Gid, Qpn, Timeout, Transport, refuse_if};
 
+use crate::inbound::{named, named_by_sender};
 use crate::{Accept, Config, Connect, Families, Listen, ListenerId, Manager, Resolve, Route, SidrAnswer, Time};
 use claims::{Claim, Claims};
 
@@ -59,6 +60,8 @@ pub struct Ids {
     farewells: VecDeque<(Time, IdKey)>,
     outputs: VecDeque<Output>,
     last_key: u64,
+    /// How many connections have begun.
+    begun: u32,
 }
 
 impl fmt::Debug for Ids {
@@ -82,6 +85,7 @@ impl Ids {
             farewells: VecDeque::new(),
             outputs: VecDeque::new(),
             last_key: 0,
+            begun: 0,
         }
     }
 
@@ -107,6 +111,11 @@ impl Ids {
     /// The id of a connection or of a request for a datagram service.
     pub fn of(&self, communication: CommId) -> Option<&IdRecord> {
         self.communications.get(&communication).and_then(|key| self.records.get(key))
+    }
+
+    /// The id that a message is about, which it sent or which it came for; none if it asks for a new one.
+    pub fn of_message(&self, message: &Message, is_sent: bool) -> Option<&IdRecord> {
+        self.of(if is_sent { named_by_sender(message) } else { named(message) })
     }
 
     /// All of them.
@@ -261,8 +270,12 @@ impl Ids {
         take: impl FnOnce(PortSpace, SocketAddr) -> Result<u16, E>,
     ) -> Result<(), E> {
         self.chosen_source(key, destination)?;
-        let Ids { records, claims, .. } = self;
+        let Ids { records, claims, begun, .. } = self;
         let record = records.get_mut(&key).ok_or(DESTROYED_ID)?;
+        if record.order == 0 {
+            *begun += 1;
+            record.order = *begun;
+        }
         let port = match record.source.filter(|_| record.bound) {
             Some(source) => source.port(),
             None => {
@@ -528,6 +541,29 @@ impl Ids {
             trace_end(&mut self.manager, now, record, ConnectionEnd::DeviceGone);
         }
         self.tell(key, EventKind::DeviceRemoval, 0, Body::None);
+    }
+
+    /// Its program hears of a failure in place of what it was about to hear: the id is as the failure leaves it. An
+    /// attempt to connect ends, and the peer hears that it does.
+    pub fn fail(&mut self, now: Time, key: IdKey, failure: EventKind) {
+        let Some(record) = self.records.get_mut(&key) else { return };
+        match (failure, record.stage) {
+            (EventKind::AddressError, Stage::AddressResolved) => record.stage = Stage::Bound,
+            (EventKind::RouteError, Stage::RouteResolved) => {
+                (record.stage, record.path) = (Stage::AddressResolved, None);
+            }
+            (
+                EventKind::ConnectError | EventKind::Unreachable | EventKind::Rejected,
+                Stage::Answered | Stage::Accepted | Stage::Connected,
+            ) => {
+                record.stage = Stage::Ended;
+                if let Some(communication) = record.communication {
+                    // Unknown if it has ended already.
+                    let _ = self.manager.abandon(now, communication);
+                }
+            }
+            _ => {}
+        }
     }
 
     /// Ends an id: what stands is taken down without an event for its program. With `forgets`, of a request that its

@@ -402,3 +402,20 @@ pub(crate) fn named(message: &Message) -> CommId {
         Message::Apr(message) => message.remote_comm_id,
     }
 }
+
+/// What the sender of a message calls the connection or request that it is about.
+pub(crate) fn named_by_sender(message: &Message) -> CommId {
+    match message {
+        Message::Req(message) => message.local_comm_id,
+        Message::SidrReq(message) => message.request_id,
+        Message::SidrRep(message) => message.request_id,
+        Message::Mra(message) => message.local_comm_id,
+        Message::Rej(message) => message.local_comm_id,
+        Message::Rep(message) => message.local_comm_id,
+        Message::Rtu(message) => message.local_comm_id,
+        Message::Dreq(message) => message.local_comm_id,
+        Message::Drep(message) => message.local_comm_id,
+        Message::Lap(message) => message.local_comm_id,
+        Message::Apr(message) => message.local_comm_id,
+    }
+}

@@ -7,6 +7,7 @@ mod links;
 mod packets;
 mod rings;
 
+use crate::ground::script_moments::SCRIPT_TIMER;
 use crate::gsi::Datagram;
 use crate::links::udp::Found;
 use crate::nic::Nic;
@@ -424,6 +425,10 @@ impl Nic {
                                 }
                                 Ok(message) => {
                                     if let Some(device) = self.ground.host.device_with(came.destination) {
+                                        if device.port().is_cut {
+                                            drop(DropReason::PortDown);
+                                            continue;
+                                        }
                                         let (opcode, length) = (arrival.headers.bth.opcode, arrival.payload.len());
                                         device.count_mad(came.source, opcode, length, false);
                                     }
@@ -529,6 +534,9 @@ impl Nic {
                 self.cm.wake(self, entry);
                 self.gsi.wake(&self.ground, entry);
                 self.fail_gone_peers(now);
+            }
+            if qpn == SCRIPT_TIMER {
+                self.wake_scripts(now, entry);
             }
             if let Some(qp) = self.objects.qps.get(qpn) {
                 qp.time_has_come(&self.ground, now, entry);

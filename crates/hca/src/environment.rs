@@ -5,10 +5,15 @@
 #[cfg(feature = "checks")]
 mod checker;
 
+mod scripts;
+
 #[cfg(feature = "checks")]
 pub(crate) use checker::asked;
 #[cfg(feature = "checks")]
 pub use checker::read_rules;
+#[cfg(feature = "scripts")]
+pub use scripts::read_script;
+pub(crate) use scripts::{host_name, process_index, process_names, scripts};
 
 use crate::interfaces::Nics;
 use crate::objects::device::Device;
@@ -76,6 +81,18 @@ pub const CONFIG_NAME: &str = "ubiverbs-checks.toml";
 
 /// The file to which every process appends its findings, as JSON lines.
 pub const FINDINGS_VARIABLE: &str = "UBIVERBS_FINDINGS";
+
+/// Failure scripts: files, with colons between them.
+pub const SCRIPT_VARIABLE: &str = "UBIVERBS_SCRIPT";
+
+/// Where chance begins in failure scripts: a number, in place of the one that they say.
+pub const SCRIPT_SEED: &str = "UBIVERBS_SCRIPT_SEED";
+
+/// The file to which every process appends what failure scripts struck, as JSON lines.
+pub const SCRIPT_REPORT: &str = "UBIVERBS_SCRIPT_REPORT";
+
+/// A name of the run, by which its processes number themselves for failure scripts: set by `ubiverbs run`.
+pub const SCRIPT_RUN: &str = "UBIVERBS_SCRIPT_RUN";
 
 /// Whether a program that ends says in one line that work of its queue pairs failed: set by `ubiverbs run`.
 pub const NOTE_FAILURES: &str = "UBIVERBS_NOTE_FAILURES";
@@ -269,6 +286,18 @@ pub(crate) fn shown(mut devices: Vec<Arc<Device>>) -> Vec<Arc<Device>> {
     // Programs take the first device if not told otherwise, and the loopback reaches no other host.
     devices.sort_by_key(|device| device.name() == "ubi_lo");
     devices
+}
+
+/// Reads a file, at most one byte more than `most`. Nothing is waited for.
+#[cfg(any(feature = "checks", feature = "scripts"))]
+fn read_bounded(path: &Path, most: usize) -> io::Result<Vec<u8>> {
+    use std::io::Read;
+    use std::os::unix::fs::OpenOptionsExt;
+    let mut options = std::fs::OpenOptions::new();
+    let file = options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
+    let mut text = Vec::new();
+    file.take(most as u64 + 1).read_to_end(&mut text)?;
+    Ok(text)
 }
 
 /// The file that a variable names.

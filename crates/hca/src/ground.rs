@@ -8,6 +8,7 @@ pub(crate) mod host_share;
 pub(crate) mod nic_links;
 pub(crate) mod progress_state;
 pub(crate) mod records;
+pub(crate) mod script_moments;
 
 use crate::ground::host_share::HostShare;
 use crate::ground::nic_links::NicLinks;
@@ -18,6 +19,7 @@ use crate::links::udp::Teller;
 use crate::links::windows::ProcessWindows;
 use crate::objects::completion_queue::CompletionQueue;
 use crate::objects::shared_queue::SharedQueueTable;
+use crate::scripts::Scripts;
 use link::Dropped;
 use link::shared::Outbound;
 use trace::DropReason;
@@ -44,6 +46,7 @@ pub(crate) struct Ground {
     pub memory: memory::Memory,
     pub options: Options,
     pub records: Records,
+    pub scripts: Scripts,
     pub host: HostShare,
     pub links: NicLinks,
     pub windows: ProcessWindows,
@@ -87,7 +90,8 @@ impl Ground {
     /// Lets peers reach the memory of this process as long as nothing wants to see their packets.
     pub fn open_memory(&self) {
         if let Some(published) = &self.links.published {
-            published.set_open(self.records.capture.is_none() && !self.records.trace.is_on());
+            let wants_packets = self.records.trace.is_on() || self.links.registry.rings_meet_faults();
+            published.set_open(self.records.capture.is_none() && !wants_packets);
         }
     }
 

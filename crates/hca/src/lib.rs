@@ -17,6 +17,7 @@ mod orphan;
 mod progress;
 mod queue_pair;
 mod record;
+mod scripts;
 mod tuning;
 
 pub use ::host::descriptor::Descriptor;
@@ -27,17 +28,20 @@ pub use call_trace::OwnCalls;
 pub use drive::blocked_call::{BlockedCall, Look};
 pub use error::Error;
 pub use ground::Options;
+pub use ground::nic_links::BlackHole;
 pub use links::packets::FlowCounters;
 pub use links::udp::Reach;
 pub use links::windows::Congestion;
 pub use memory::Mapping;
 pub use nic::buffer::{Buffer, ReservedBuffer};
 pub use nic::device_memory::DeviceMemory;
+pub use nic::inject;
 pub use nic::management::ManagementPort;
 pub use nic::multicast;
 pub use nic::packets::{Flow, RawOptions};
 pub use nic::process::{fork_init, wait_before_exit};
 pub use nic::reserved::ReservedNumber;
+pub use nic::scripts::CallFault;
 #[cfg(feature = "checks")]
 pub use nic::witness::LiveWitness;
 pub use nic::{Nic, limits};
@@ -45,7 +49,7 @@ pub use objects::completion_queue::{
     Added, CompletionChannel, CompletionQueue, CqError, MAX_ENTRIES, Moderation, Notify,
 };
 pub use objects::context::{AsyncEvent, Context};
-pub use objects::device::Device;
+pub use objects::device::{Device, LinkRate};
 pub use objects::landing::Landing;
 pub use objects::shared_queue::{SharedQueue, SharedQueueKind, TagMatching, Xrc};
 pub use objects::{channel, device};

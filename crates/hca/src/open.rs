@@ -31,6 +31,7 @@ use crate::record::failures::Failures;
 use crate::record::tracing::Tracing;
 #[cfg(feature = "checks")]
 use crate::record::why;
+use crate::scripts::Scripts;
 use crate::tuning::PEER_WINDOW_MAX_BYTES;
 use ::host::ports::Ports;
 use ::host::process_watch::ProcessWatch;
@@ -73,6 +74,7 @@ impl Nic {
             counted_as_ended: AtomicBool::new(false),
         });
         nic.answer_inquiries();
+        nic.take_injections();
         nic.answer_counters();
         nic.ground.records.trace.to(environment::sink());
         nic.check();
@@ -90,6 +92,7 @@ impl Nic {
         nic.follow_interfaces().map_err(system("cannot list the network interfaces"))?;
         engine_thread::start(&nic).map_err(system("cannot start the engine thread"))?;
         process::flush_at_exit(&nic);
+        nic.start_scripts();
         Ok(nic)
     }
 }
@@ -139,6 +142,7 @@ impl Ground {
                 failures: Failures::new(environment::notes_failures()),
                 capture,
             },
+            scripts: Scripts::default(),
             links: NicLinks {
                 registry: Registry::new(first, &exchange, &udp, plan.as_ref()),
                 udp,
@@ -148,6 +152,7 @@ impl Ground {
                 unread_watch: UnreadWatch::default(),
                 groups: Groups::default(),
                 epoch: AtomicU32::new(0),
+                black_holes: RwLock::new(Rank::BlackHoles, Vec::new()),
             },
             host: HostShare {
                 devices: RwLock::new(Rank::Devices, Vec::new()),

@@ -3,6 +3,7 @@
 
 mod belief;
 pub(crate) mod counters;
+mod cut;
 mod datagrams;
 mod direct;
 pub(crate) mod frames;
@@ -14,6 +15,7 @@ mod refusal;
 mod rings;
 pub(crate) mod shared_link;
 mod stopping;
+mod strikes;
 mod through_trait;
 mod udp;
 mod ways;
@@ -39,6 +41,7 @@ use crate::queue_pair::order::Order;
 use crate::queue_pair::port::{GpuTrains, NicPort};
 use crate::queue_pair::reach::Neighbour;
 use crate::queue_pair::shared_link::{Patience, Shared, Way};
+use crate::queue_pair::strikes::LateCompletions;
 use crate::tuning::{EXIT_LOCK_TRIES, UDP_PATIENCE, nanos};
 use latch::{Guard, Mutex, Rank};
 use std::mem::offset_of;
@@ -114,6 +117,8 @@ struct Inner {
     /// Frames of a raw queue pair on their way out, and those that wait for a receive.
     outbox: Vec<Vec<u8>>,
     unreceived: Unreceived,
+    /// Completions that a failure script holds back.
+    late: LateCompletions,
 }
 
 /// The way to where a datagram went.
@@ -217,6 +222,7 @@ impl Qp {
                     piggyback: PiggybackedAck::default(),
                     outbox: Vec::new(),
                     unreceived: Unreceived::default(),
+                    late: LateCompletions::default(),
                 },
             ),
         }
@@ -336,6 +342,9 @@ impl Qp {
             self.lose_unreceived(nic, &mut inner);
         }
         self.tagged_finished(in_hand);
+        if modify.state == Some(State::Reset) {
+            inner.late.clear(nic);
+        }
         if modify.state == Some(State::ReadyToReceive) || modify.av.is_some() {
             let attributes = inner.pair.attributes();
             if self.kind.is_connected() {
@@ -348,6 +357,7 @@ impl Qp {
                 inner.belief = Belief::of(&nic.host, &inner.path, attributes.dest_qpn);
             } else {
                 inner.path = Path::default();
+                inner.belief = self.belief_without_peer();
             }
             self.note_udp(&nic.progress, &mut inner);
         }
@@ -481,9 +491,11 @@ impl Qp {
     pub(crate) fn take(&self, nic: &Ground, now: Time, came: ArrivalWay<'_>, inbound: &Inbound<'_>) -> u32 {
         let mut inner = self.inner.lock();
         let Inner { belief, path, .. } = &mut *inner;
-        if self.kind.is_connected()
-            && let Err(reason) = belief.takes(&path.link, came)
-        {
+        let takes = match self.kind.is_connected() {
+            true => belief.takes(&path.link, came),
+            false => belief.takes_any(),
+        };
+        if let Err(reason) = takes {
             nic.dropped(now, Some(self.qpn), Some(inbound.headers), reason);
             return inner.touched;
         }
@@ -613,6 +625,7 @@ impl Qp {
         let _ = pair.modify(now, &Modify { state: Some(State::Reset), ..Modify::default() }, &mut port);
         self.withdraw(nic, &mut inner);
         self.lose_unreceived(nic, &mut inner);
+        inner.late.clear(nic);
         self.note_udp(&nic.progress, &mut inner);
         self.wake_moderated(None);
         self.leave(nic, inner);
@@ -649,12 +662,15 @@ impl Qp {
     #[inline]
     fn complete_all(&self, nic: &Ground, inner: &mut Inner, now: Time, poller: Option<&mut Poller<'_>>) {
         self.withdraw_if_stopped(nic, inner);
-        let Inner { pair, windows, alarm, counters, shared, path, .. } = inner;
+        let Inner { pair, windows, alarm, counters, shared, path, late, .. } = inner;
         if shared.keeps_answer(path, pair) {
             return;
         }
         let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing: None, gpu: GpuTrains::None };
-        self.complete(nic, pair, &mut port, alarm, now, poller);
+        match nic.records.trace.is_on() && nic.scripts.watch_completions() {
+            false => self.complete(nic, pair, &mut port, alarm, now, poller),
+            true => self.complete_watched(nic, pair, &mut port, (alarm, late), now, poller),
+        }
         if let Some(counters) = counters {
             counters.collect(pair);
         }

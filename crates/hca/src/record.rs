@@ -1,5 +1,6 @@
 //! What is known of the NIC from outside: its clock, its trace, what it has dropped, its captures and its messages.
 
+pub(crate) mod appended_file;
 pub(crate) mod capture;
 pub(crate) mod clock;
 pub(crate) mod drops;

@@ -9,6 +9,7 @@ use wire::{Headers, Key, Psn, Qpn};
 use crate::call::Call;
 use crate::failure::Failure;
 use crate::reason::{ConnectionEnd, DropReason, Queue, RetryCause, StateCause, Timer, WindowCause};
+use crate::text::Text;
 
 /// One thing that happened, when, and to which queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -223,6 +224,19 @@ pub enum Kind {
         /// Who ended it.
         by: ConnectionEnd,
     },
+    /// A failure script did something: what follows from it is no fault of the program.
+    Injected {
+        /// The name of the script.
+        script: Text<48>,
+        /// The line that says so.
+        line: u32,
+        /// What it did, in the words of scripts.
+        what: Text<80>,
+        /// It has ended; otherwise it happened, or has begun.
+        ends: bool,
+        /// There was nothing to do it to.
+        missed: bool,
+    },
     /// The capture of packets ends before the program does.
     CaptureEnded {
         /// What the system said: no space, or a file that would be too large.
@@ -258,6 +272,7 @@ impl Kind {
             Self::CqOverflowed { .. } => "cq_overflowed",
             Self::CmTransition { .. } => "cm_transition",
             Self::ConnectionEnded { .. } => "connection_ended",
+            Self::Injected { .. } => "injected",
             Self::CaptureEnded { .. } => "capture_ended",
         }
     }
@@ -288,6 +303,7 @@ impl Kind {
             | Self::Flushed { .. }
             | Self::RateChanged { .. }
             | Self::CqOverflowed { .. }
+            | Self::Injected { .. }
             | Self::CaptureEnded { .. } => return None,
         })
     }
@@ -365,6 +381,10 @@ impl fmt::Display for Kind {
             Self::AsyncEvent { name } => write!(f, "asynchronous event {name}"),
             Self::CqOverflowed { cq, capacity } => {
                 write!(f, "completion queue {cq} overflowed: it holds {capacity} completions and all wait to be polled")
+            }
+            Self::Injected { script, line, what, ends, missed } => {
+                write!(f, "injected by line {line} of {script}: {what}{}", if *ends { " ends" } else { "" })?;
+                f.write_str(if *missed { ", and there was nothing to do it to" } else { "" })
             }
             Self::CaptureEnded { errno } => write!(f, "the capture ends: its file cannot be written (errno {errno})"),
             Self::ConnectionEnded { local_comm_id, by } => {

@@ -86,6 +86,13 @@ pub enum Failure {
     },
     /// The queue pair left the states that do work.
     Flushed,
+    /// A failure script says so.
+    Injected {
+        /// The line that says so.
+        line: u32,
+        /// The vendor error that it asks for.
+        vendor: u32,
+    },
 }
 
 impl Failure {
@@ -106,6 +113,7 @@ impl Failure {
             Self::Unsuitable { .. } => "unsuitable",
             Self::PeerFault { .. } => "peer_fault",
             Self::Flushed => "flushed",
+            Self::Injected { .. } => "injected",
         }
     }
 }
@@ -133,6 +141,7 @@ impl fmt::Display for Failure {
             Self::Unsuitable { what } => f.write_str(what),
             Self::PeerFault { what, psn } => write!(f, "the peer's packet {psn}: {what}"),
             Self::Flushed => f.write_str("the queue pair had stopped before this work was finished"),
+            Self::Injected { line, .. } => write!(f, "injected by line {line} of a failure script"),
         }
     }
 }

@@ -212,6 +212,7 @@ variants! {
         "cq_overflowed" => CqOverflowed { cq, capacity },
         "cm_transition" => CmTransition { local_comm_id, from, to, message },
         "connection_ended" => ConnectionEnded { local_comm_id, by } text by,
+        "injected" => Injected { script, line, what, ends, missed },
         "capture_ended" => CaptureEnded { errno },
     }
 
@@ -239,6 +240,7 @@ variants! {
         "unsuitable" => Unsuitable { what },
         "peer_fault" => PeerFault { what, psn },
         "flushed" => Flushed,
+        "injected" => Injected { line, vendor },
     }
 
     PeerReason by "name" {

@@ -29,6 +29,7 @@
 //! | `cm_transition` | `local_comm_id`, `from`, `to`, `message`? |
 //! | `capture_ended` | `errno` |
 //! | `cq_overflowed` | `cq`, `capacity` |
+//! | `injected` | `script`, `line`, `what`, `ends`, `missed` |
 //!
 //! `packet` is an object: `opcode`, `dest_qpn`, `psn`, `pkey`, the flags `ack_req`, `solicited`, `fecn`, `becn` where
 //! they are set, and one field per further header the packet has: `xrc_srqn`, `deth` {`qkey`, `src_qpn`}, `reth` {`va`,

@@ -47,6 +47,32 @@ wire::named! {
 }
 
 impl Status {
+    /// All of them.
+    pub const ALL: [Status; 17] = [
+        Status::Success,
+        Status::LocalLength,
+        Status::LocalQpOperation,
+        Status::LocalProtection,
+        Status::WorkRequestFlushed,
+        Status::MemoryWindowBind,
+        Status::BadResponse,
+        Status::LocalAccess,
+        Status::RemoteInvalidRequest,
+        Status::RemoteAccess,
+        Status::RemoteOperation,
+        Status::RetryExceeded,
+        Status::RnrRetryExceeded,
+        Status::RemoteAborted,
+        Status::General,
+        Status::TagOperation,
+        Status::RendezvousIncomplete,
+    ];
+
+    /// The status of this number.
+    pub fn of_code(code: u8) -> Option<Status> {
+        Status::ALL.into_iter().find(|status| status.code() == code)
+    }
+
     /// The number C programs know.
     pub fn code(self) -> u8 {
         self as u8
@@ -245,6 +271,10 @@ pub enum AsyncEvent {
     QpRequestError,
     /// The peer's request reached for memory it may not touch.
     QpAccessError,
+    /// It goes by its alternate path now.
+    PathMigrated,
+    /// It could not go by its alternate path.
+    PathMigrationFailed,
 }
 
 impl AsyncEvent {
@@ -257,6 +287,8 @@ impl AsyncEvent {
             AsyncEvent::QpFatal => "IBV_EVENT_QP_FATAL",
             AsyncEvent::QpRequestError => "IBV_EVENT_QP_REQ_ERR",
             AsyncEvent::QpAccessError => "IBV_EVENT_QP_ACCESS_ERR",
+            AsyncEvent::PathMigrated => "IBV_EVENT_PATH_MIG",
+            AsyncEvent::PathMigrationFailed => "IBV_EVENT_PATH_MIG_ERR",
         }
     }
 }

@@ -5,6 +5,7 @@ mod counts;
 mod express;
 mod frames;
 mod inbound;
+mod injected;
 mod outbound;
 mod pacing;
 mod placed;
@@ -327,23 +328,27 @@ impl QueuePair {
 
     /// The next completion, if any. Sends complete in the order they were posted, and so do receives.
     pub fn poll_completion<P: Port>(&mut self, now: Time, port: &mut P) -> Option<Completion> {
+        let completion = self.next_completion()?;
+        trace_completed(now, self.qpn(), &completion, port);
+        Some(completion)
+    }
+
+    fn next_completion(&mut self) -> Option<Completion> {
         let qpn = self.qpn();
         // Sends first: a peer acknowledges a request before it answers it, and programs that wait for both expect that
         // order.
         let sends_first = self.queue.goes_first(self.responder.has_completion());
         let sent = if sends_first { self.queue.completion(qpn) } else { None };
-        let completion = match sent {
-            Some(completion) => completion,
+        match sent {
+            Some(completion) => Some(completion),
             None if self.responder.has_completion() => {
                 let completion = self.responder.completion()?;
                 self.count_receive(&completion);
-                completion
+                Some(completion)
             }
-            None if self.state() == State::Error => self.responder.flushed(&self.connection)?,
-            None => return None,
-        };
-        trace_completed(now, qpn, &completion, port);
-        Some(completion)
+            None if self.state() == State::Error => self.responder.flushed(&self.connection),
+            None => None,
+        }
     }
 
     /// Counts what completes from now on.

@@ -26,6 +26,8 @@ pub enum Stop {
         /// What was wrong.
         cause: Failure,
     },
+    /// The device failed, on purpose: a failure script says so.
+    Injected,
 }
 
 impl fmt::Display for Stop {
@@ -35,6 +37,7 @@ impl fmt::Display for Stop {
             Stop::Disconnected => f.write_str("the connection ended"),
             Stop::Work { kind, status, cause } => write!(f, "{} ended with {status}: {cause}", kind.name()),
             Stop::PeerRequest { cause } => write!(f, "a request of the peer was refused: {cause}"),
+            Stop::Injected => f.write_str("a failure script stopped the queue pair"),
         }
     }
 }

@@ -81,6 +81,7 @@
 //! | `bytes` | `Bytes` and `BytesMut` as buffers, received messages as `Bytes` |
 //! | `bytemuck` | vectors and boxed slices of anything that is `Pod`; without it, of numbers |
 //! | `checks` | failures explained, and the program checked against the rules of verbs: `UBIVERBS_WHY`, `UBIVERBS_CHECK`, [`checks`] |
+//! | `scripts` | NICs that break on purpose: `UBIVERBS_SCRIPT` |
 //! | `capture`, `serde` | captures of packets and logs as JSON |
 //! | `tokio`, `futures` | the traits of streams, and a `Stream` of completions |
 //! | `simulation` | programs under test: their parties on a simulated network with faults and a clock of its own, `ubiverbs::simulation` |

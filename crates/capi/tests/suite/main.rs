@@ -6,12 +6,14 @@
 //! - `streams`: programs in C and streams of the Rust API talk to each other
 //! - `pyverbs`: rdma-core's own tests, in Python
 //! - `sanitizers`: programs built with sanitizers
+//! - `scripts`: a program that failure scripts break
 //! - `library`: where the libraries are, and how programs are run on them
 
 mod library;
 mod programs;
 mod pyverbs;
 mod sanitizers;
+mod scripts;
 mod sockets;
 mod streams;
 mod symbols;

@@ -184,6 +184,17 @@ impl Examine for Events {
                 let advice = "accept or reject requests as they come, and listen with a longer backlog";
                 out.tell(Finding::new(LOST, Subject::Process, what, advice));
             }
+            Kind::Injected { script, line, what, ends: false, missed } => {
+                let subject = event.qpn.map_or(Subject::Process, Subject::QueuePair);
+                let happened = format!("a failure script did this: {what}");
+                let advice = "nothing: it is no fault of the program, which is to live with what follows";
+                let (source, of_line) = (format!("{script}"), format!("{line}"));
+                let finding = Finding::new(INJECTED, subject, happened, advice)
+                    .because(format!("injected by line {line} of {script}"))
+                    .apart_by(&[&source, &of_line]);
+                let nothing = "there was nothing to do it to";
+                out.tell(if *missed { finding.shown_by(nothing) } else { finding });
+            }
             Kind::ConnectionEnded { local_comm_id, by } => {
                 if let Some(finding) = connections::ended(model, event.qpn, *local_comm_id, *by) {
                     out.tell(finding);

@@ -22,6 +22,7 @@ use crate::model::{Model, Pair, Work};
 use crate::naming;
 use crate::posted_work::Owner;
 use crate::rule::Number;
+use crate::rule::catalogue::events::INJECTED;
 use crate::rule::catalogue::work::*;
 
 /// The rule that explains why work failed. It is what `ibv_wc.vendor_err` has.
@@ -45,6 +46,7 @@ pub fn rule_of_failure(failure: &Failure, status: &str) -> Number {
         Failure::Unsuitable { .. } => NO_READS_ALLOWED,
         Failure::PeerFault { .. } => PEER_MESSAGE_BAD,
         Failure::Flushed => FLUSHED,
+        Failure::Injected { .. } => INJECTED,
         _ => BAD_ANSWER,
     }
 }
@@ -264,6 +266,7 @@ fn explain(rule: Number, failed: &Failed<'_>) -> Finding {
         Failure::NoAnswer { tries, .. } => silence::no_answer(failed, tries),
         Failure::NotReady { tries, .. } => silence::not_ready(failed, tries),
         Failure::PeerGone { .. } => silence::peer_gone(failed),
+        Failure::Injected { line, .. } => local::injected(failed, line),
         _ => silence::flushed(failed),
     }
 }

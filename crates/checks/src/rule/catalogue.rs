@@ -303,6 +303,7 @@ rules! {
         DISCONNECTED = 947 Note "the peer disconnected";
         REQUEST_UNANSWERED = 948 Warning "nobody answers a connection request";
         DISCONNECT_UNANSWERED = 949 Warning "a peer does not answer a disconnect";
+        INJECTED = 950 Note "a failure script did this";
         ONLY_PEERS_CAN_CLOSE = 951 Note "the program waits for connections to end that only its peers can end";
     }
 }

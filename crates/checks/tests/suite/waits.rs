@@ -1,7 +1,7 @@
 //! Waiting for what cannot come: scripts that do, and the nearest that do not.
 
 use crate::script::{CQ, NewPair, Script, Send};
-use trace::{Call, Kind};
+use trace::{Call, Failure, Kind, Queue};
 use wire::{Headers, Opcode, Psn, Qpn};
 
 const QP: u32 = 17;
@@ -185,4 +185,46 @@ fn closed_is_waited_for_in_a_ring() {
     script.call_on(QP, Call::AwaitClose {}).pass_ms(60_000).keeps(951);
     let mut script = ring();
     script.receive(19, 1, &[]).pass_ms(60_000).keeps(951);
+}
+
+/// What a script did in this line.
+fn strike(what: &'static str) -> Kind {
+    let (script, what) = (trace::Text::of("flap.toml"), trace::Text::of(what));
+    Kind::Injected { script, line: 12, what, ends: false, missed: false }
+}
+
+#[test]
+fn what_a_script_did_is_told_and_named_by_what_follows() {
+    let mut script = connected();
+    script.happens(None, strike("port-down"));
+    script.shows(950, &["port-down", "injected by line 12 of flap.toml", "nothing:"]);
+    // What follows says so, too; what comes much later does not.
+    let failed = |after_ms: u64| {
+        let mut script = connected();
+        script.happens(None, strike("port-down")).pass_ms(after_ms);
+        script.send(QP, send()).fails(QP, Queue::Send, 1, "IBV_WC_RETRY_EXC_ERR", no_answer());
+        script
+    };
+    failed(500).shows(140, &["injected by line 12 of flap.toml: port-down", "before"]);
+    let late = failed(120_000);
+    assert!(late.of(140).iter().all(|finding| !finding.to_string().contains("injected")));
+    // Of a strike on one queue pair the findings about others say nothing.
+    let mut script = connected();
+    script.qp(19).connect(19, 20).happens(Some(19), strike("qp-error"));
+    script.send(QP, send()).fails(QP, Queue::Send, 1, "IBV_WC_RETRY_EXC_ERR", no_answer());
+    assert!(script.of(140).iter().all(|finding| !finding.to_string().contains("injected")));
+    // Work that the script itself let fail.
+    let injected = Failure::Injected { line: 12, vendor: 129 };
+    let mut script = connected();
+    script.send(QP, send()).fails(QP, Queue::Send, 1, "IBV_WC_RETRY_EXC_ERR", injected);
+    script.shows(950, &["RETRY_EXC_ERR", "injected by line 12"]);
+    connected().pass_ms(60_000).keeps(950);
+}
+
+fn no_answer() -> Failure {
+    Failure::NoAnswer { psn: Psn::new(100), tries: 8 }
+}
+
+fn send() -> Send {
+    Send { wr_id: 1, ..Send::default() }
 }

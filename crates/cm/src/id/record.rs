@@ -101,6 +101,11 @@ pub struct IdRecord {
     pub space: PortSpace,
     /// The kind of its queue pair.
     pub kind: Kind,
+    /// As the how manieth of its process its connection began, from 1: when it asked for the peer's address, or the peer
+    /// asked. 0 before.
+    pub order: u32,
+    /// A peer asked for its connection.
+    pub is_asked_for: bool,
     /// Where it is in its life.
     pub stage: Stage,
     /// A peer asked for it, and the program has not accepted: then it is told nothing of it, as with kernels. The
@@ -147,6 +152,8 @@ impl IdRecord {
         IdRecord {
             space,
             kind,
+            order: 0,
+            is_asked_for: false,
             stage: Stage::Idle,
             unaccepted: false,
             settings: Settings::default(),
@@ -183,6 +190,16 @@ impl IdRecord {
     /// Whether it is of datagrams, and not of a connection.
     pub fn is_datagram(&self) -> bool {
         matches!(self.space, PortSpace::Udp | PortSpace::Ipoib) || self.kind == Kind::UnreliableDatagram
+    }
+
+    /// The port that is listened on: ours, if the peer asked.
+    pub fn service_port(&self) -> Option<u16> {
+        if self.is_asked_for { self.source } else { self.destination }.map(|address| address.port())
+    }
+
+    /// Whether its program is told of events: not of a request before it accepts.
+    pub fn hears_events(&self) -> bool {
+        !self.unaccepted
     }
 
     /// Whether its addresses are GIDs, and requests do not begin with IP addresses.

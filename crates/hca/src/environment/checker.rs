@@ -4,9 +4,7 @@
 use super::{CHECK_CONFIG, CHECK_VARIABLE, CONFIG_NAME, FINDINGS_VARIABLE, WHY_VARIABLE, say, variable};
 use crate::record::why::{Asked, Format};
 use checks::Settings;
-use std::fs::OpenOptions;
-use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// What the environment asks for, if it does.
@@ -63,10 +61,7 @@ fn shortened(word: &str) -> String {
 
 /// Reads a file that says which rules are on, no further than it may be long. Nothing is waited for.
 pub fn read_rules(path: &Path) -> io::Result<Vec<u8>> {
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
-    let mut text = Vec::new();
-    file.take(checks::MAX_RULES_FILE_BYTES as u64 + 1).read_to_end(&mut text)?;
-    Ok(text)
+    super::read_bounded(path, checks::MAX_RULES_FILE_BYTES)
 }
 
 /// Obeys the file that the environment names, or the one that lies in the current directory.

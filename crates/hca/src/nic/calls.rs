@@ -67,6 +67,9 @@ impl Qp {
         first: usize,
     ) -> Result<(), (usize, PostError)> {
         let posted = self.send(&nic.ground, requests, first);
+        if nic.tracing().is_on() {
+            nic.note_sent(self, &requests[..posted.map_or_else(|(sent, _)| sent, |()| requests.len())]);
+        }
         nic.after_posting();
         posted
     }

@@ -242,6 +242,13 @@ impl CompletionQueue {
         self
     }
 
+    /// It overruns, as if a completion had met no room. Returns whether it was fine before.
+    pub(crate) fn overrun(&self) -> bool {
+        let _inner = self.inner.lock();
+        self.fresh.store(true, Ordering::Release);
+        !self.overflowed.swap(true, Ordering::AcqRel)
+    }
+
     /// Adds a completion, and wakes the program if it asked to be woken.
     pub fn push(&self, completion: &Completion, at: u64) -> Added {
         let mut inner = self.inner.lock();

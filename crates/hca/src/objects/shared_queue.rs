@@ -142,6 +142,11 @@ impl SharedQueue {
         SharedQueue { number, domain, xrc, tags, context, queue }
     }
 
+    /// It fails: its program hears of it.
+    pub(crate) fn break_down(&self) {
+        self.context.raise(AsyncEvent::SrqError(self.number));
+    }
+
     /// Its number, which XRC senders name.
     pub fn number(&self) -> Srqn {
         self.number

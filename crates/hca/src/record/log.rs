@@ -32,7 +32,7 @@ impl Sink for Text {
 fn is_trouble(kind: &Kind) -> bool {
     match kind {
         Kind::PostRefused { .. } | Kind::Retry { .. } | Kind::AccessRefused { .. } => true,
-        Kind::CaptureEnded { .. } | Kind::Flushed { .. } | Kind::CqOverflowed { .. } => true,
+        Kind::Injected { .. } | Kind::CaptureEnded { .. } | Kind::Flushed { .. } | Kind::CqOverflowed { .. } => true,
         Kind::NakSent { .. } | Kind::NakReceived { .. } | Kind::AsyncEvent { .. } => true,
         // The program asked for these.
         Kind::PacketDropped { reason, .. } => !matches!(

@@ -22,8 +22,10 @@ pub fn is_traced() -> bool {
 /// The NIC's end of the trace.
 pub struct Tracing {
     on: AtomicBool,
-    /// Whether there is a sink besides the checker.
+    /// Whether there is a sink besides the checker, or a failure script runs.
     logged: AtomicBool,
+    /// A failure script runs: it hears of everything, whether or not a sink does.
+    kept_on: AtomicBool,
     sink: Mutex<Option<Box<dyn trace::Sink + Send>>>,
     /// The checker, whatever the sink is.
     #[cfg(feature = "checks")]
@@ -35,6 +37,7 @@ impl Default for Tracing {
         Tracing {
             on: AtomicBool::new(false),
             logged: AtomicBool::new(false),
+            kept_on: AtomicBool::new(false),
             sink: Mutex::new(Rank::Trace, None),
             #[cfg(feature = "checks")]
             why: OnceLock::new(),
@@ -46,9 +49,18 @@ impl Tracing {
     /// Sends events to `sink` from now on; returns what they went to before.
     pub fn to(&self, sink: Option<Box<dyn trace::Sink + Send>>) -> Option<Box<dyn trace::Sink + Send>> {
         let mut held = self.sink.lock();
-        self.switch(sink.is_some() || self.is_checked());
-        self.logged.store(sink.is_some(), Ordering::Relaxed);
+        let is_kept_on = self.kept_on.load(Ordering::Relaxed);
+        self.switch(sink.is_some() || self.is_checked() || is_kept_on);
+        self.logged.store(sink.is_some() || is_kept_on, Ordering::Relaxed);
         std::mem::replace(&mut held, sink)
+    }
+
+    /// From now on everything is told, whether or not a sink listens, and nothing takes a way past the trace.
+    pub(crate) fn keep_on(&self) {
+        let _held = self.sink.lock();
+        self.kept_on.store(true, Ordering::Relaxed);
+        self.logged.store(true, Ordering::Relaxed);
+        self.switch(true);
     }
 
     /// Whether a sink listens.

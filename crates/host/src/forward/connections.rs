@@ -8,6 +8,7 @@ use crate::descriptor::Descriptor;
 use crate::event_set::EventSet;
 use crate::family::{Family, Scope};
 use crate::holders::{self, Trust};
+use crate::inquiry::Injection;
 use crate::names::Name;
 use crate::offer::Offer;
 use crate::slots::Registry;
@@ -241,7 +242,7 @@ impl Connections {
                 }
                 continue;
             }
-            if let Some(kind @ (greeting::RING_OFFER | greeting::REPORT_INQUIRY)) = kind {
+            if let Some(kind @ (greeting::RING_OFFER | greeting::REPORT_INQUIRY | greeting::INJECTION)) = kind {
                 // From now on the connection is the exchange's, or of those who answer.
                 let Connection { socket, .. } = self.close(place, key)?;
                 match kind {
@@ -249,6 +250,9 @@ impl Connections {
                         place.registry.offer(Offer { socket, uid, descriptors });
                     }
                     greeting::REPORT_INQUIRY if inquiry::may_ask(uid) => place.registry.inquire(socket),
+                    greeting::INJECTION if holders::is_our_user(uid) => {
+                        place.registry.inject(Injection { socket, text: descriptors.pop() });
+                    }
                     _ => self.collected.refused += 1,
                 }
                 return None;

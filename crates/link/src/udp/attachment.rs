@@ -240,6 +240,16 @@ impl Attachment {
         }
     }
 
+    /// Changes the faults: what they hold back stays. Those of an empty plan are none.
+    pub fn change_faults(&mut self, plan: &Plan) {
+        self.faults = Some(plan.clone()).filter(|plan| !plan.is_empty());
+        for side in &mut self.sides {
+            if let Ok(receiver) = &mut side.state {
+                receiver.change_faults(plan);
+            }
+        }
+    }
+
     /// This process is about to end: from now on the kernel gives it nothing more, and what is there already should be
     /// [received](Attachment::receive) and so passed on.
     pub fn leave_soon(&mut self) {

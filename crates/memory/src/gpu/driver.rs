@@ -14,6 +14,8 @@ pub struct DriverError(pub u32);
 impl DriverError {
     /// The driver is there and the call is not, as a driver would say it: not supported.
     const MISSING: DriverError = DriverError(801);
+    /// What a copy fails with that is to fail: `CUDA_ERROR_UNKNOWN`.
+    pub(crate) const UNKNOWN: DriverError = DriverError(999);
 }
 
 /// A context and a stream, which only the driver looks into.

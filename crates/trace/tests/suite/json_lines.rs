@@ -41,6 +41,7 @@ fn every_kind_has_its_documented_fields() {
 {"at":1020,"qpn":17,"event":"flushed","sends":3,"receives":500}
 {"at":1021,"qpn":17,"event":"connection_ended","local_comm_id":4660,"by":"peer_died","text":"the peer's process has ended"}
 {"at":1022,"qpn":17,"event":"cq_overflowed","cq":3,"capacity":16}
+{"at":1023,"qpn":17,"event":"injected","script":"flap.toml","line":12,"what":"port-down","ends":false,"missed":false}
 "#;
     assert_eq!(written(&samples::every_kind()), expected);
 }

@@ -87,6 +87,7 @@ fn every_failure_comes_back() {
         Failure::Unsuitable { what: "why" },
         Failure::PeerFault { what: "why", psn },
         Failure::Flushed,
+        Failure::Injected { line: 12, vendor: 129 },
     ]);
     let events: Vec<Event> = failures
         .into_iter()

@@ -4,7 +4,8 @@
 use std::net::Ipv4Addr;
 
 use trace::{
-    Access, ConnectionEnd, DropReason, Event, Kind, Queue, RefusalCause, RetryCause, StateCause, Timer, WindowCause,
+    Access, ConnectionEnd, DropReason, Event, Kind, Queue, RefusalCause, RetryCause, StateCause, Text, Timer,
+    WindowCause,
 };
 use wire::{
     Aeth, Ethernet, Frame, Gid, Headers, IpHeader, Key, Msn, Opcode, Packet, Psn, Qpn, Reth, Syndrome, UdpHeader,
@@ -90,6 +91,13 @@ pub fn every_kind() -> Vec<Event> {
         Kind::Flushed { sends: 3, receives: 500 },
         Kind::ConnectionEnded { local_comm_id: 0x1234, by: ConnectionEnd::PeerDied },
         Kind::CqOverflowed { cq: 3, capacity: 16 },
+        Kind::Injected {
+            script: Text::of("flap.toml"),
+            line: 12,
+            what: Text::of("port-down"),
+            ends: false,
+            missed: false,
+        },
     ];
     kinds.into_iter().zip(1000..).map(|(kind, at)| Event { at, qpn: Some(Qpn::new(0x11)), kind }).collect()
 }

@@ -31,7 +31,8 @@ fn every_kind_reads_as_a_sentence() {
 0.000001019 QP 0x11 the capture ends: its file cannot be written (errno 28)
 0.000001020 QP 0x11 flushed: 3 work requests of the send queue, 500 of the receive queue
 0.000001021 QP 0x11 connection 0x00001234 ended: the peer's process has ended
-0.000001022 QP 0x11 completion queue 3 overflowed: it holds 16 completions and all wait to be polled";
+0.000001022 QP 0x11 completion queue 3 overflowed: it holds 16 completions and all wait to be polled
+0.000001023 QP 0x11 injected by line 12 of flap.toml: port-down";
     assert_eq!(lines.join("\n"), expected);
 }
 

@@ -116,11 +116,22 @@ impl QueuePair {
             }
             _ => None,
         });
-        self.stop = failed.map(|(_, stop, _)| stop);
         let (wr_id, status) = failed.map_or((0, ""), |(wr_id, _, status)| (wr_id, status.name()));
+        self.leave_send_states(now, StateCause::SendFailed { wr_id, status }, failed.map(|(_, stop, _)| stop), port);
+    }
+
+    /// What an unreliable queue pair has to send is flushed, receiving goes on; unless it has stopped before.
+    pub(super) fn stop_sends<P: Port>(&mut self, now: Time, cause: StateCause, stop: Stop, port: &mut P) {
+        if matches!(self.state(), State::ReadyToSend | State::SendQueueDrained) {
+            self.leave_send_states(now, cause, Some(stop), port);
+        }
+    }
+
+    fn leave_send_states<P: Port>(&mut self, now: Time, cause: StateCause, stop: Option<Stop>, port: &mut P) {
+        self.stop = stop;
         let sends = self.queue.flush(0);
         self.requester.reset(self.queue.tail());
-        self.set_state(now, State::SendQueueError, StateCause::SendFailed { wr_id, status }, port);
+        self.set_state(now, State::SendQueueError, cause, port);
         self.trace_flushed(now, sends, 0, port);
     }
 

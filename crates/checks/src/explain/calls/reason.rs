@@ -6,6 +6,7 @@ use alloc::string::String;
 use crate::errno;
 use crate::rule::Number;
 use crate::rule::catalogue::calls::*;
+use crate::rule::catalogue::events::INJECTED;
 
 /// Words of a reason, and the rule they belong to. The first that occurs counts.
 const RULES_OF_REASONS: &[(&str, Number)] = &[
@@ -19,6 +20,7 @@ const RULES_OF_REASONS: &[(&str, Number)] = &[
     ("is_global is 0", NO_ROUTE),
     ("sgid_index", NO_ROUTE),
     ("no way to", NO_ROUTE),
+    ("injected by line", INJECTED),
     ("no host of the network answers", CM_ADDRESS),
     ("is not possible for an id that is", CM_STATE),
     ("the id has", CM_STATE),
@@ -195,6 +197,7 @@ const ADVICE_ON_REASONS: &[(&str, &str)] = &[
          manager that is id->verbs, which is none that ibv_open_device gave",
     ),
     ("path_mtu is", "set path_mtu to a code as IBV_MTU_1024, at most active_mtu of ibv_query_port"),
+    ("injected by line", "nothing: a failure script let the call fail, which the program is to live with"),
     (
         "no host of the network answers",
         "check the address, and that its host is up (ping): it did not answer when it was asked for its MAC address",

@@ -8,6 +8,7 @@ use super::{Failed, all};
 use crate::finding::{Finding, Subject};
 use crate::naming;
 use crate::rule::Number;
+use crate::rule::catalogue::events::INJECTED;
 use crate::rule::catalogue::work::*;
 
 /// A piece of its scatter/gather list was refused.
@@ -163,4 +164,13 @@ pub(super) fn tag_not_deleted(cq: u32, wr_id: u64, status: &str) -> Finding {
         "delete a tag once, and only with the handle of an IBV_WR_TAG_ADD whose message has not come yet",
     )
     .because("the buffer was matched, deleted before, or never added")
+}
+
+/// A failure script let it fail.
+pub(super) fn injected(failed: &Failed<'_>, line: u32) -> Finding {
+    let advice = "nothing: it is no fault of the program, which is to live with it";
+    failed
+        .finding(INJECTED, "a failure script let it fail", advice)
+        .because(format!("injected by line {line} of the script that the finding before this names"))
+        .apart_by(&["work", failed.status])
 }

@@ -1,0 +1,203 @@
+//! Failure scripts under an ordinary C program: what it hears is what hardware that broke would tell it, the report says
+//! what struck, and the same seed strikes the same.
+
+use crate::library::{self, Link, alone, compile, on_link};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// What a run said.
+struct Run {
+    stdout: String,
+    stderr: String,
+    report: Vec<String>,
+}
+
+/// A file of this test's own.
+fn own_file(name: &str) -> PathBuf {
+    static FILES: AtomicU32 = AtomicU32::new(0);
+    let number = FILES.fetch_add(1, Ordering::Relaxed);
+    std::env::temp_dir().join(format!("ubiverbs-script-{}-{number}-{name}", std::process::id()))
+}
+
+/// Runs the program under a script, which must end well.
+fn run_with(link: Link, script: &str, what: &str, environment: &[(&str, &str)]) -> Run {
+    let program = compile("cc", "scripts.c");
+    let (file, report) = (own_file("script.toml"), own_file("report.json"));
+    std::fs::write(&file, script).unwrap();
+    let output = {
+        let _turn = alone();
+        let mut command = on_link(link, program);
+        command.arg(what).env("UBIVERBS_SCRIPT", &file).env("UBIVERBS_SCRIPT_REPORT", &report);
+        command.envs(environment.iter().copied()).output().unwrap()
+    };
+    assert!(output.status.success(), "{script}\n{}", library::show(what, &output));
+    let lines = std::fs::read_to_string(&report).unwrap_or_default();
+    std::fs::remove_file(file).unwrap();
+    let _ = std::fs::remove_file(report);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Run {
+        stdout: text(&output.stdout),
+        stderr: text(&output.stderr),
+        report: lines.lines().map(str::to_owned).collect(),
+    }
+}
+
+fn run(script: &str, what: &str) -> Run {
+    run_with(Link::SharedMemory, script, what, &[])
+}
+
+/// The lines about one thing, without its name.
+fn lines<'a>(run: &'a Run, about: &str) -> Vec<&'a str> {
+    run.stdout.lines().filter_map(|line| line.strip_prefix(about)).collect()
+}
+
+#[test]
+fn memory_is_refused_the_third_time() {
+    let script = "[[failure]]\ncall = 'ibv_reg_mr'\nnth = 3\ndo = 'fail'\nerrno = 'ENOMEM'\n";
+    let run = run_with(Link::SharedMemory, script, "registers", &[("UBIVERBS_LOG", "errors")]);
+    assert_eq!(lines(&run, "ibv_reg_mr "), ["1: fine", "2: fine", "3: Cannot allocate memory", "4: fine", "5: fine"]);
+    let [strike] = &run.report[..] else { panic!("{:?}", run.report) };
+    for part in ["\"line\":4", "\"do\":\"fail\"", "\"what\":\"fail (ENOMEM)\"", "\"struck\":\"ibv_reg_mr\"", "\"pid\":"]
+    {
+        assert!(strike.contains(part), "{strike}");
+    }
+    let (injected, refused) =
+        ("injected by line 4 of ", "ibv_reg_mr fails: Cannot allocate memory (os error 12): injected by");
+    assert!(run.stderr.contains(injected) && run.stderr.contains(refused), "{}", run.stderr);
+}
+
+#[test]
+fn a_call_takes_its_time() {
+    let run = run("[[failure]]\ncall = 'ibv_reg_mr'\nnth = 2\ndo = 'delay'\nby = '300ms'\n", "registers");
+    assert_eq!(lines(&run, "ibv_reg_mr "), ["1: fine", "2: fine, late", "3: fine", "4: fine", "5: fine"]);
+}
+
+#[test]
+fn a_completion_fails_as_on_hardware_and_the_rest_is_flushed() {
+    let script = "[[failure]]\nafter = { messages = 3 }\nqueue-pair = { order = 1 }\ndo = 'complete'\nstatus = 12\nvendor = 129\n";
+    for link in [Link::SharedMemory, Link::Udp] {
+        let run = run_with(link, script, "sends", &[]);
+        let sends = lines(&run, "send ");
+        assert_eq!(sends[..3], ["1: status 0 vendor 0", "2: status 0 vendor 0", "3: status 12 vendor 129"]);
+        assert_eq!(sends.len(), 8, "{}", run.stdout);
+        assert!(sends[3..].iter().all(|line| line.contains("status 5 ")), "{}", run.stdout);
+        // Its peer knows nothing of it.
+        assert!(lines(&run, "receive ").iter().all(|line| line.ends_with("status 0 vendor 0")), "{}", run.stdout);
+        assert_eq!((lines(&run, "a state "), lines(&run, "b state ")), (vec!["6"], vec!["3"]));
+        assert_eq!(run.report.len(), 1);
+    }
+}
+
+#[test]
+fn an_unreliable_send_that_fails_stops_the_send_queue_only() {
+    let script = "[[failure]]\nqueue-pair = { order = 1 }\ndo = 'complete'\nstatus = 'LOC_PROT_ERR'\n";
+    let run = run(script, "unreliable");
+    assert_eq!(lines(&run, "send ")[0], "1: status 4 vendor 81");
+    assert_eq!((lines(&run, "a state "), lines(&run, "b state ")), (vec!["5"], vec!["3"]));
+}
+
+#[test]
+fn a_lost_completion_is_only_lost() {
+    let run =
+        run("[[failure]]\nafter = { messages = 2 }\nqueue-pair = { order = 1 }\ndo = 'lose-completion'\n", "sends");
+    let sends: Vec<String> = [1, 3, 4, 5, 6, 7, 8].map(|id| format!("{id}: status 0 vendor 0")).to_vec();
+    assert_eq!(lines(&run, "send "), sends);
+    assert_eq!(lines(&run, "receive ").len(), 8);
+    assert_eq!((lines(&run, "a state "), lines(&run, "event ")), (vec!["3"], vec![]));
+}
+
+#[test]
+fn a_late_completion_holds_back_those_behind_it() {
+    let script =
+        "[[failure]]\nafter = { messages = 7 }\nqueue-pair = { order = 1 }\ndo = 'delay-completion'\nby = '400ms'\n";
+    let run = run(script, "sends");
+    let sends = lines(&run, "send ");
+    assert_eq!(sends[6..], ["7: status 0 vendor 0, late", "8: status 0 vendor 0, late"], "{}", run.stdout);
+    assert!(sends[..6].iter().all(|line| !line.ends_with("late")), "{}", run.stdout);
+}
+
+#[test]
+fn a_queue_pair_breaks_with_its_event() {
+    let run = run("[[failure]]\nafter = { messages = 4 }\nqueue-pair = { order = 1 }\ndo = 'qp-error'\n", "sends");
+    // IBV_EVENT_QP_FATAL, and IBV_QPS_ERR.
+    assert_eq!((lines(&run, "event "), lines(&run, "a state ")), (vec!["1"], vec!["6"]), "{}", run.stdout);
+    assert!(lines(&run, "send ").iter().any(|line| line.contains("status 5 ")), "{}", run.stdout);
+    assert!(run.report[0].contains("\"struck\":\"queue pair "), "{}", run.report[0]);
+}
+
+#[test]
+fn events_come_without_a_cause() {
+    for (what, event) in [("path-migrated", "6"), ("path-migration-failed", "7"), ("cq-overrun", "0")] {
+        let run = run(
+            &format!("[[failure]]\nafter = {{ messages = 8 }}\ndo = '{what}'\n[[failure]]\ndo = 'lose-completion'\n"),
+            "sends",
+        );
+        assert_eq!(lines(&run, "event "), [event], "{what}: {}", run.stdout);
+    }
+}
+
+#[test]
+fn what_cannot_be_struck_is_reported() {
+    let run = run("[[failure]]\ndo = 'srq-error'\n[[failure]]\ndo = 'qp-sqe'\n", "sends");
+    assert_eq!(run.report.len(), 2);
+    assert!(run.report[0].contains("\"missed\":\"no shared receive queue fits here\""), "{:?}", run.report);
+    assert!(run.report[1].contains("\"missed\":\"no queue pair is unreliable and may send here\""), "{:?}", run.report);
+}
+
+#[test]
+fn the_same_seed_strikes_the_same() {
+    let script = "[[failure]]\nrate = '30%'\nqueue-pair = { order = 1 }\ndo = 'lose-completion'\n";
+    let lost = |seed: &str| {
+        let run = run_with(Link::SharedMemory, script, "sends", &[("UBIVERBS_SCRIPT_SEED", seed)]);
+        let counts = |line: &String| line.split("\"count\":").nth(1).unwrap().split(',').next().unwrap().to_owned();
+        (lines(&run, "send ").join("\n"), run.report.iter().map(counts).collect::<Vec<_>>())
+    };
+    assert_eq!(lost("7"), lost("7"));
+    let others: Vec<_> = (8..16).map(|seed| lost(&seed.to_string())).collect();
+    assert!(others.iter().any(|other| *other != lost("7")), "{others:?}");
+}
+
+#[test]
+fn a_child_and_a_program_that_it_becomes_meet_the_script_anew() {
+    let script = "[[failure]]\ncall = 'ibv_reg_mr'\nnth = 3\ndo = 'fail'\nerrno = 'ENOMEM'\n";
+    let run = run(script, "forks");
+    let refused = "3: Cannot allocate memory";
+    let expected = [
+        &["1: fine", "2: fine", refused][..],
+        &["1: fine", "2: fine", refused],
+        &["1: fine", "2: fine", refused, "4: fine", "5: fine"],
+        &["1: fine", "2: fine"],
+    ];
+    assert_eq!(lines(&run, "ibv_reg_mr "), expected.concat());
+    assert_eq!(run.report.len(), 3);
+}
+
+#[test]
+fn a_device_that_is_closed_and_opened_again_leaves_nothing_behind() {
+    let script =
+        "[[failure]]\nafter = { messages = 3 }\nqueue-pair = { order = 1 }\ndo = 'delay-completion'\nby = '30s'\n";
+    let run = run(script, "closes");
+    assert_eq!(lines(&run, "send ").len(), 2 + 8, "{}", run.stdout);
+}
+
+#[test]
+fn two_scripts_run_side_by_side_and_a_bad_one_is_named() {
+    let program = compile("cc", "scripts.c");
+    let (one, other, bad) = (own_file("one.toml"), own_file("other.toml"), own_file("bad.toml"));
+    std::fs::write(&one, "[[failure]]\ncall = 'ibv_reg_mr'\ndo = 'fail'\nerrno = 'ENOMEM'\n").unwrap();
+    std::fs::write(&other, "[[failure]]\ncall = 'ibv_reg_mr'\nnth = 2\ndo = 'fail'\nerrno = 'EFAULT'\n").unwrap();
+    std::fs::write(&bad, "[[failure]]\ndo = 'port-dwon'\n").unwrap();
+    let all = [&one, &other, &bad].map(|path| path.display().to_string()).join(":");
+    let output = {
+        let _turn = alone();
+        on_link(Link::SharedMemory, program).arg("registers").env("UBIVERBS_SCRIPT", &all).output().unwrap()
+    };
+    let said = library::show("two scripts", &output);
+    assert!(
+        said.contains("ibv_reg_mr 1: Cannot allocate memory") && said.contains("ibv_reg_mr 2: Bad address"),
+        "{said}"
+    );
+    assert!(said.contains("bad.toml: line 2: \"port-dwon\" is no failure"), "{said}");
+    assert!(said.contains("did you mean port-down?"), "{said}");
+    [one, other, bad].iter().for_each(|file| std::fs::remove_file(file).unwrap());
+}
