@@ -47,27 +47,6 @@ wire::named! {
 }
 
 impl Status {
-    /// All of them.
-    pub const ALL: [Status; 17] = [
-        Status::Success,
-        Status::LocalLength,
-        Status::LocalQpOperation,
-        Status::LocalProtection,
-        Status::WorkRequestFlushed,
-        Status::MemoryWindowBind,
-        Status::BadResponse,
-        Status::LocalAccess,
-        Status::RemoteInvalidRequest,
-        Status::RemoteAccess,
-        Status::RemoteOperation,
-        Status::RetryExceeded,
-        Status::RnrRetryExceeded,
-        Status::RemoteAborted,
-        Status::General,
-        Status::TagOperation,
-        Status::RendezvousIncomplete,
-    ];
-
     /// The status of this number.
     pub fn of_code(code: u8) -> Option<Status> {
         Status::ALL.into_iter().find(|status| status.code() == code)
