@@ -91,8 +91,7 @@ pub(crate) fn call_that_waits<W: Waits>(call: W) -> c_int {
     if hca::is_traced()
         && let Err(error) = boundary::caught(W::CALL, || Ok(()))
     {
-        boundary::report(error);
-        return -1;
+        return boundary::minus_one(error);
     }
     let mut frame = Frame { call, sleep: Sleep::default(), signals: signals::hold_back(), interrupted: false };
     sanitizer::initialised((&raw const frame).cast(), size_of_val(&frame));

@@ -29,7 +29,7 @@ impl<'a> Packet<'a> {
             return Err(ParseError::Truncated { header: Header::Icrc, need: Icrc::LEN, have: rest.len() });
         };
         let have = padded.len();
-        crate::refuse_if!(have % 4 != 0, ParseError::Misaligned { have });
+        refuse_if!(have % 4 != 0, ParseError::Misaligned { have });
         let pad = headers.bth.pad;
         match have.checked_sub(pad.into()).and_then(|length| padded.get(..length)) {
             Some(payload) => Ok(payload),
@@ -42,7 +42,7 @@ impl<'a> Packet<'a> {
         let packet = Packet::parse(bytes)?;
         if let Some((covered, &have)) = bytes.split_last_chunk() {
             let computed = Icrc::new(ip, udp).headers(covered).finish();
-            crate::refuse_if!(computed != have, ParseError::BadIcrc { have, computed });
+            refuse_if!(computed != have, ParseError::BadIcrc { have, computed });
         }
         Ok(packet)
     }
