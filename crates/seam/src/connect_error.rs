@@ -90,16 +90,15 @@ pub enum ConnectError {
     },
 }
 
-impl From<IdError> for ConnectError {
-    fn from(error: IdError) -> ConnectError {
-        let what = error.to_string();
-        match error {
-            IdError::NotLocal(address) => ConnectError::NotLocal { address },
-            IdError::PrivateData { length, room } => ConnectError::PrivateData { length, room },
-            IdError::State { .. } => ConnectError::State { what },
-            IdError::InUse { .. } => ConnectError::InUse { what },
-            _ => ConnectError::Refused { what },
-        }
+/// What an id refused, as programs know it. A function, so that the public interface does not name the inner error.
+pub fn refused_by_id(error: IdError) -> ConnectError {
+    let what = error.to_string();
+    match error {
+        IdError::NotLocal(address) => ConnectError::NotLocal { address },
+        IdError::PrivateData { length, room } => ConnectError::PrivateData { length, room },
+        IdError::State { .. } => ConnectError::State { what },
+        IdError::InUse { .. } => ConnectError::InUse { what },
+        _ => ConnectError::Refused { what },
     }
 }
 

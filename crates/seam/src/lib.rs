@@ -67,7 +67,7 @@ mod limits;
 mod stats;
 
 pub use close_reason::CloseReason;
-pub use connect_error::ConnectError;
+pub use connect_error::{ConnectError, refused_by_id};
 pub use error::{Argument, Class, CompletionError, Error, Failed};
 pub use limits::DeviceLimits;
 pub use stats::{Congestion, Stats};

@@ -120,7 +120,7 @@ const PARTY_ENDED: IdError = IdError::State { what: "this", state: "at its end" 
 
 /// What an id refused, as programs know it.
 fn refused(error: IdError) -> Error {
-    Error::Connect(error.into())
+    Error::Connect(seam::refused_by_id(error))
 }
 
 impl SimulatedId {

@@ -63,7 +63,7 @@ impl EventChannel for OurEvents {
 fn refused(error: CmError) -> Error {
     let what = error.to_string();
     Error::Connect(match error {
-        CmError::Id(error) => error.into(),
+        CmError::Id(error) => seam::refused_by_id(error),
         CmError::NoDevice(address) => ConnectError::NoDevice { address },
         CmError::NoRoute { to, source } => ConnectError::NoRoute { to, source },
         _ => ConnectError::Refused { what },
