@@ -401,7 +401,7 @@ impl Link for Rings {
     }
 }
 
-/// The same in the simulator.
+/// The account of that script in the simulator.
 fn simulated(setting: &Setting) -> Account {
     let mut sim = Sim::new(setting.seed);
     sim.set_default_link(setting.link);

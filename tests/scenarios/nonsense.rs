@@ -14,7 +14,7 @@ use wire::{
     Selectivity, Srqn, Syndrome, Transport,
 };
 
-const USUAL: u64 = 1500;
+const USUAL_PROGRAMS: u64 = 1500;
 
 const ALL: Access = Access::LOCAL_WRITE
     .union(Access::REMOTE_WRITE)
@@ -206,7 +206,7 @@ fn random_psn(rng: &mut Rng) -> Psn {
 
 #[test]
 fn nonsense_neither_breaks_nor_hangs_nor_leaks() {
-    let programs = std::env::var("UBIVERBS_PROGRAMS").ok().and_then(|text| text.parse().ok()).unwrap_or(USUAL);
+    let programs = std::env::var("UBIVERBS_PROGRAMS").ok().and_then(|text| text.parse().ok()).unwrap_or(USUAL_PROGRAMS);
     let mut delivered = 0;
     for seed in 0..programs {
         let mut stage = Stage::new(seed);

@@ -14,7 +14,7 @@ fn bindable(pair: &mut Pair) -> Region {
     pair.sim.register(pair.bob, QpSpec::PD, 8192, Access::LOCAL_WRITE | Access::MW_BIND)
 }
 
-/// The same key with another low byte.
+/// A key with the next low byte.
 fn next(key: Key) -> Key {
     Key::new(key.value() & !0xff | (key.value() + 1) & 0xff)
 }

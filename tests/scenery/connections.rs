@@ -137,7 +137,7 @@ impl World {
         World::with(seed, weather, |config| config)
     }
 
-    /// The same with managers of another configuration.
+    /// Two such hosts, with managers of another configuration.
     pub fn with(seed: u64, weather: Weather, configure: impl Fn(Config) -> Config) -> World {
         let host = |index: usize| Host {
             gid: Gid::from_ipv4([10, 0, 0, index as u8 + 1].into()),
@@ -205,7 +205,7 @@ impl World {
         self.connect_with(host, request)
     }
 
-    /// The same with other parameters.
+    /// Connects `host` to the other with these parameters.
     ///
     /// # Panics
     /// If they are refused.

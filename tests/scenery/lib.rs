@@ -46,19 +46,19 @@ impl Setting {
         Setting { link: LinkConfig::of(kind), ..Setting::default() }
     }
 
-    /// The same with another path MTU.
+    /// This setting with another path MTU.
     pub fn mtu(mut self, mtu: Mtu) -> Setting {
         self.options.mtu = mtu;
         self
     }
 
-    /// The same with another seed.
+    /// This setting with another seed.
     pub fn seed(mut self, seed: u64) -> Setting {
         self.seed = seed;
         self
     }
 
-    /// The same with packets lost at this rate.
+    /// This setting with packets lost at this rate.
     pub fn loss(mut self, loss: f64) -> Setting {
         self.link.loss = loss;
         self

@@ -44,7 +44,7 @@ pub fn run(root: &Path, options: &Options) -> Result<(), String> {
     if failed == 0 { Ok(()) } else { Err("not every attack was held".into()) }
 }
 
-/// The same for who counts.
+/// Plays the attacks and counts those that passed and failed.
 pub fn play(root: &Path, options: &Options) -> Result<Counts, String> {
     prerequisites::attack()?;
     // Its servers are attacked, too.

@@ -1,6 +1,6 @@
-//! The demo as users run it. Simulated, with tshark's opinion of the capture it writes: no frame malformed, every frame InfiniBand over RoCEv2.
-//! And on the NIC, between two processes: as this user, as a user without any privileges, in a network namespace that has only `lo`, and
-//! between two namespaces that a pair of virtual interfaces joins.
+//! The demo as users run it. Simulated, with tshark's opinion of the capture it writes: no frame malformed, every frame
+//! InfiniBand over RoCEv2. On the NIC it runs between two processes: as this user, as a user without any privileges, in
+//! a network namespace that has only `lo`, and between two namespaces that a pair of virtual interfaces joins.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

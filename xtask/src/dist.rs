@@ -253,7 +253,7 @@ pub fn replace(path: &Path, make: impl FnOnce(&Path) -> std::io::Result<()>) -> 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Symbol<'a> {
     node: &'a str,
-    answer: Answer,
+    answer: SymbolSource,
     name: &'a str,
     /// Found only by those who ask for this version.
     old: bool,
@@ -280,7 +280,7 @@ fn jumps_of(text: &str) -> Result<Vec<Jump<'_>>, String> {
 
 /// Who answers a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answer {
+enum SymbolSource {
     /// A function of the library.
     Own,
     /// A stand-in, by the function that plays it.
@@ -302,11 +302,11 @@ fn symbols(text: &str) -> Result<Vec<Symbol<'_>>, String> {
             Some(other) => return Err(format!("{other} says nothing: {line}")),
         };
         let answer = match answer {
-            "own" => Answer::Own,
-            "status" => Answer::StandIn("ubiverbs_unsupported"),
-            "object" => Answer::StandIn("ubiverbs_no_object"),
-            "nothing" => Answer::StandIn("ubiverbs_nothing"),
-            "data" => Answer::Data,
+            "own" => SymbolSource::Own,
+            "status" => SymbolSource::StandIn("ubiverbs_unsupported"),
+            "object" => SymbolSource::StandIn("ubiverbs_no_object"),
+            "nothing" => SymbolSource::StandIn("ubiverbs_nothing"),
+            "data" => SymbolSource::Data,
             other => return Err(format!("{other} is no answer: {line}")),
         };
         symbols.push(Symbol { node, answer, name, old });
@@ -338,16 +338,16 @@ fn version_script(symbols: &[Symbol<'_>]) -> String {
     };
     let nodes = nodes(symbols);
     // A stand-in is looked up in its own node only, and a pattern there would hide it.
-    let has_stand_in = |node: &str| symbols.iter().any(|s| s.node == node && s.answer != Answer::Own);
+    let has_stand_in = |node: &str| symbols.iter().any(|s| s.node == node && s.answer != SymbolSource::Own);
     let hiding = nodes.iter().copied().find(|node| !has_stand_in(node));
     for node in nodes {
         let names: Vec<&str> =
-            symbols.iter().filter(|s| s.node == node && s.answer == Answer::Own).map(|s| s.name).collect();
+            symbols.iter().filter(|s| s.node == node && s.answer == SymbolSource::Own).map(|s| s.name).collect();
         block(node, &parent, &names, hiding == Some(node));
         parent = format!(" {node}");
     }
     let own: Vec<&str> =
-        symbols.iter().filter(|s| s.node == "PRIVATE" && s.answer == Answer::Own).map(|s| s.name).collect();
+        symbols.iter().filter(|s| s.node == "PRIVATE" && s.answer == SymbolSource::Own).map(|s| s.name).collect();
     for release in PRIVATE {
         let names = if *release == DEFAULT_PRIVATE { own.as_slice() } else { &[] };
         block(&format!("IBVERBS_PRIVATE_{release}"), "", names, false);
@@ -397,21 +397,21 @@ fn assembly(machine: Machine, symbols: &[Symbol<'_>]) -> String {
     let jump = machine.jump();
     let mut code = String::from(NO_STACK);
     let mut count = 0;
-    let mut stand_in = |name: &str, node: &str, default: bool, answer: Answer| {
+    let mut stand_in = |name: &str, node: &str, default: bool, answer: SymbolSource| {
         count += 1;
         let alias = format!("stand_in_{count}");
         let body = match answer {
-            Answer::Own => format!("\t.text\n\t.type {alias}, %function\n{alias}:\n\t{jump} {name}\n"),
-            Answer::StandIn(player) => {
+            SymbolSource::Own => format!("\t.text\n\t.type {alias}, %function\n{alias}:\n\t{jump} {name}\n"),
+            SymbolSource::StandIn(player) => {
                 format!("\t.text\n\t.type {alias}, %function\n{alias}:\n\t{jump} {player}\n")
             }
-            Answer::Data => format!("\t.bss\n\t.type {alias}, %object\n{alias}:\n\t.zero 1\n"),
+            SymbolSource::Data => format!("\t.bss\n\t.type {alias}, %object\n{alias}:\n\t.zero 1\n"),
         };
         let at = if default { "@@" } else { "@" };
         let _ =
             write!(code, "\t.globl {alias}\n{body}\t.size {alias}, .-{alias}\n\t.symver {alias}, {name}{at}{node}\n");
     };
-    for symbol in symbols.iter().filter(|s| s.node != "PRIVATE" && s.answer != Answer::Own) {
+    for symbol in symbols.iter().filter(|s| s.node != "PRIVATE" && s.answer != SymbolSource::Own) {
         stand_in(symbol.name, symbol.node, !symbol.old, symbol.answer);
     }
     for release in PRIVATE {
@@ -419,11 +419,11 @@ fn assembly(machine: Machine, symbols: &[Symbol<'_>]) -> String {
         let default = *release == DEFAULT_PRIVATE;
         for symbol in symbols.iter().filter(|s| s.node == "PRIVATE") {
             // The default version of our own functions is in the script.
-            if !(default && symbol.answer == Answer::Own) {
+            if !(default && symbol.answer == SymbolSource::Own) {
                 stand_in(symbol.name, &node, default, symbol.answer);
             }
         }
-        stand_in(&format!("verbs_register_driver_{release}"), &node, true, Answer::StandIn("ubiverbs_nothing"));
+        stand_in(&format!("verbs_register_driver_{release}"), &node, true, SymbolSource::StandIn("ubiverbs_nothing"));
     }
     code
 }

@@ -180,7 +180,7 @@ fn place(root: &Path, target: &Target) -> [String; 4] {
     ["--sanitizer".into(), target.sanitizer.into(), "--target-dir".into(), folder]
 }
 
-/// The same program, in a network namespace of its own if the target wants one.
+/// The program `inner`, in a network namespace of its own if the target wants one.
 fn within(target: &Target, inner: Command) -> Command {
     if !target.alone {
         return inner;

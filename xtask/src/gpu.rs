@@ -27,7 +27,7 @@ pub struct Options {
 const CONTROL: &str = "/dev/nvidiactl";
 
 /// Seconds until a group of ranks is stuck.
-const LIMIT: u32 = 240;
+const RANKS_TIMEOUT_SECONDS: u32 = 240;
 
 pub fn check(root: &Path, options: &Options) -> Result<(), String> {
     if !Path::new(CONTROL).exists() {
@@ -121,7 +121,7 @@ fn collectives(
         let log = fs::File::create(logs.join(rank.to_string())).map_err(|e| format!("cannot write: {e}"))?;
         let errors = log.try_clone().map_err(|e| format!("cannot write: {e}"))?;
         let mut command = Command::new("timeout");
-        command.args(["--kill-after=5", &LIMIT.to_string()]).arg(place.join("bin/ubiverbs"));
+        command.args(["--kill-after=5", &RANKS_TIMEOUT_SECONDS.to_string()]).arg(place.join("bin/ubiverbs"));
         command.args(["run", "--files", "--device", "ubi_lo", "--"]).arg(&options.python);
         command.arg(root.join("tests/gpu/collectives.py"));
         command.env("RANK", rank.to_string()).env("WORLD_SIZE", ranks.to_string());

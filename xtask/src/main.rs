@@ -154,7 +154,7 @@ enum Task {
     /// Build what is handed to people into target/dist: bin/ubiverbs and lib/libibverbs.so.1. It can be copied
     /// anywhere.
     ///
-    /// The same as a tarball and as a Debian package is in target/packages.
+    /// A tarball and a Debian package of it are in target/packages.
     Dist(dist::Options),
     /// Build the Python wheel, install it into an environment of its own and run programs on it.
     ///

@@ -8,7 +8,7 @@ use crate::process;
 
 /// A clock, files and the number of the process come from outside.
 const SYSTEM: &str = "-Zmiri-disable-isolation";
-/// The ring is written with atomics and with plain copies by turns, of which Miri's emulation of weak memory makes an
+/// The ring is written with atomics and with plain copies alternately: Miri's emulation of weak memory ends with an
 /// internal error. The models of loom cover the orderings.
 const RING: &str = "-Zmiri-disable-isolation -Zmiri-disable-weak-memory-emulation";
 

@@ -18,11 +18,11 @@ pub fn cargo(root: &Path) -> Command {
 }
 
 /// What the steps of `cargo xtask test` before this one have built, with commas between: it is not built again.
-pub const BUILT: &str = "XTASK_STEPS_BUILT";
+pub const BUILT_STEPS_VARIABLE: &str = "XTASK_STEPS_BUILT";
 
 /// Whether a step before this one has built that already.
 pub fn is_built(what: &str) -> bool {
-    env::var(BUILT).is_ok_and(|built| built.split(',').any(|step| step == what))
+    env::var(BUILT_STEPS_VARIABLE).is_ok_and(|built| built.split(',').any(|step| step == what))
 }
 
 /// The name of the package of a manifest.

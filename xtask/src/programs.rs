@@ -23,7 +23,7 @@ pub enum Which {
 }
 
 /// Where the newest rdma-core is, and why it is not there; the tests read these variables.
-pub const NEWEST: &str = "UBIVERBS_TEST_NEWEST";
+pub const NEWEST_VARIABLE: &str = "UBIVERBS_TEST_NEWEST";
 const NEWEST_MISSING: &str = "UBIVERBS_TEST_NEWEST_MISSING";
 
 /// Builds everything and returns the command that runs these tests, or those of them whose names contain one of
@@ -50,7 +50,7 @@ pub fn prepare(root: &Path, which: Which, words: &[String]) -> Result<Command, S
     }
     if which != Which::Quick {
         match newest::provide(root) {
-            Ok(place) => command.env(NEWEST, place),
+            Ok(place) => command.env(NEWEST_VARIABLE, place),
             Err(error) => command.env(NEWEST_MISSING, error),
         };
     }

@@ -14,7 +14,7 @@ use crate::sources::{self, Module};
 /// A crate with more lines than this is a house of the table.
 const MAX_LINES_WITHOUT_ROOMS: usize = 5_000;
 
-const TABLE: &str = "xtask/rooms.toml";
+const ROOMS_FILE: &str = "xtask/rooms.toml";
 
 /// What the table says of a house.
 #[derive(Deserialize)]
@@ -32,8 +32,8 @@ type Arrows = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
 /// Reads the sources and returns what it found, or everything in which they and the table differ.
 pub fn check(root: &Path) -> Result<String, String> {
-    let text = fs::read_to_string(root.join(TABLE)).map_err(|e| format!("{TABLE}: {e}"))?;
-    let table: BTreeMap<String, House> = toml::from_str(&text).map_err(|e| format!("{TABLE}: {e}"))?;
+    let text = fs::read_to_string(root.join(ROOMS_FILE)).map_err(|e| format!("{ROOMS_FILE}: {e}"))?;
+    let table: BTreeMap<String, House> = toml::from_str(&text).map_err(|e| format!("{ROOMS_FILE}: {e}"))?;
     let mut wrong = Vec::new();
     let crates = fs::read_dir(root.join("crates")).map_err(|e| format!("crates: {e}"))?;
     let mut crates: Vec<_> =
@@ -42,7 +42,7 @@ pub fn check(root: &Path) -> Result<String, String> {
     for name in &crates {
         let (lines, modules) = sources::read(&root.join("crates").join(name).join("src"))?;
         if lines > MAX_LINES_WITHOUT_ROOMS && !table.contains_key(name) {
-            wrong.push(format!("{name} has {lines} lines and no table of rooms ({TABLE})"));
+            wrong.push(format!("{name} has {lines} lines and no table of rooms ({ROOMS_FILE})"));
         }
         for (place, house) in &table {
             let mut way = place.split('/').map(str::to_string);
@@ -114,7 +114,7 @@ fn differences(house: &House, arrows: &Arrows) -> Vec<String> {
     for (room, used) in arrows {
         let Some(allowed) = house.rooms.get(room) else {
             let used: Vec<_> = used.keys().collect();
-            wrong.push(format!("{room} is no room of {TABLE}; it uses {used:?}"));
+            wrong.push(format!("{room} is no room of {ROOMS_FILE}; it uses {used:?}"));
             continue;
         };
         for (other, files) in used.iter().filter(|(other, _)| !allowed.contains(*other)) {
@@ -122,7 +122,7 @@ fn differences(house: &House, arrows: &Arrows) -> Vec<String> {
             wrong.push(format!("{room} may not use {other}, but does in {}", files.join(", ")));
         }
         let unused = allowed.iter().filter(|other| !used.contains_key(*other));
-        wrong.extend(unused.map(|other| format!("{room} does not use {other}: {TABLE} need not allow it")));
+        wrong.extend(unused.map(|other| format!("{room} does not use {other}: {ROOMS_FILE} need not allow it")));
     }
     wrong.extend(house.rooms.keys().filter(|room| !arrows.contains_key(*room)).map(|room| format!("{room} is gone")));
     let circles = circles(&house.rooms);

@@ -72,7 +72,7 @@ pub fn run(root: &Path, options: &Options) -> Result<(), String> {
     }
 }
 
-/// The same for who counts: the rounds that passed and failed.
+/// Plays the rounds and counts those that passed and failed.
 pub fn play(root: &Path, options: &Options) -> Result<Counts, String> {
     prerequisites::soak()?;
     let seed = options.seed.map_or_else(date, Ok)?;

@@ -276,7 +276,7 @@ fn start(
     if let Some(programs) = options.long {
         command.arg(format!("--long={programs}"));
     }
-    command.env(STEP_OUTCOME, &outcome).env(process::BUILT, built.join(",")).env("TMPDIR", scratch);
+    command.env(STEP_OUTCOME, &outcome).env(process::BUILT_STEPS_VARIABLE, built.join(",")).env("TMPDIR", scratch);
     command.stdin(Stdio::null());
     println!("==> {}", step.name);
     if !is_only {
@@ -465,7 +465,7 @@ fn tests(root: &Path, options: &Options) -> Result<Outcome, String> {
         dist::unpacked(root)?;
     }
     let mut variables = vec![(EXAMPLES, target.join("debug/examples")), (LIBRARY, target.join(library))];
-    variables.extend(newest::provide(root).ok().map(|place| (programs::NEWEST, place)));
+    variables.extend(newest::provide(root).ok().map(|place| (programs::NEWEST_VARIABLE, place)));
     if let Some(programs) = options.long {
         variables.push((MODEL_PROGRAMS, programs.to_string().into()));
     }

@@ -100,12 +100,12 @@ impl Toolchain {
         Ok(toolchain)
     }
 
-    /// The same, with another compiler.
+    /// This toolchain with another compiler.
     pub fn with_zig(self, compiler: PathBuf) -> Toolchain {
         Toolchain { zig: Some(compiler), ..self }
     }
 
-    /// The same, in haste.
+    /// This toolchain with the dev profile: quick to build.
     pub fn with_debug_profile(self) -> Toolchain {
         Toolchain { debug: true, ..self }
     }

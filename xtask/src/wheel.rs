@@ -227,7 +227,7 @@ fn check(root: &Path, toolchain: &Toolchain, work: &Path, wheel: &Path) -> Resul
     if served.success() { Ok(()) } else { Err(format!("ibv_rc_pingpong on the installed wheel: {served}")) }
 }
 
-/// The same for another machine: pip only unpacks it, and QEMU runs the program.
+/// Checks a wheel for another machine: pip only unpacks it, and QEMU runs the program.
 fn check_elsewhere(toolchain: &Toolchain, place: &Path, wheel: &Path) -> Result<(), String> {
     let python = environment(place, &[])?;
     let unpacked = place.join("unpacked");

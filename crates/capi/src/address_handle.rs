@@ -1,8 +1,8 @@
 //! Address handles: the way to a peer, as a program writes it down or as it came with a datagram.
 
-use crate::boundary::{number, object, status};
+use crate::boundary::{object, status, zero};
 use crate::context::Context;
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::object::{Object, program_field};
 use crate::protection_domain::Pd;
 use abi::{Handle, In, Out, Owned, ibv_ah, ibv_ah_attr, ibv_context, ibv_gid, ibv_global_route, ibv_pd, ibv_wc};
@@ -22,12 +22,6 @@ pub(crate) const MAX_AH: u32 = 1 << 20;
 pub struct AddressHandle {
     base: ibv_ah,
     pub(crate) vector: AddressVector,
-}
-
-impl fmt::Debug for AddressHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("AddressHandle").field("vector", &self.vector).finish_non_exhaustive()
-    }
 }
 
 // SAFETY: `base` is the first field of a `repr(C)` structure, and C gets boxed ones only.
@@ -56,15 +50,9 @@ impl fmt::Display for EmptyEntry<'_> {
 /// An address of C's, which must lead somewhere: over this device's port, from an address it has, to a GID.
 pub(crate) fn vector_from_c(device: &hca::Device, attributes: &ibv_ah_attr) -> Result<AddressVector, Errno> {
     let route = &attributes.grh;
-    if attributes.is_global == 0 {
-        return Err(Errno::invalid("is_global is 0: on RoCE a peer is found by its GID alone"));
-    }
-    if device.port().gid(route.sgid_index).is_none() {
-        return Err(Errno::invalid(EmptyEntry(device, route.sgid_index)));
-    }
-    if attributes.port_num > 1 {
-        return Err(Errno::invalid("the device has one port, number 1"));
-    }
+    refuse_if!(attributes.is_global == 0, Errno::invalid("is_global is 0: on RoCE a peer is found by its GID alone"));
+    refuse_if!(device.port().gid(route.sgid_index).is_none(), Errno::invalid(EmptyEntry(device, route.sgid_index)));
+    refuse_if!(attributes.port_num > 1, Errno::invalid("the device has one port, number 1"));
     Ok(AddressVector {
         dgid: gid_from_c(&route.dgid),
         sgid_index: route.sgid_index,
@@ -106,9 +94,7 @@ pub extern "C" fn ibv_create_ah(pd: Handle<'_, ibv_pd>, attributes: In<'_, ibv_a
         let domain = Pd::by_handle(pd)?;
         let context = domain.context()?;
         let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
-        if attributes.port_num != 1 {
-            return Err(Errno::invalid("the device has one port, number 1"));
-        }
+        refuse_if!(attributes.port_num != 1, Errno::invalid("the device has one port, number 1"));
         let device = context.opened.device();
         let vector = vector_from_c(device, attributes)?;
         let (from, to) = (device.port().gid(vector.sgid_index).map(Gid::to_ip), vector.dgid.to_ip());
@@ -227,12 +213,11 @@ pub extern "C" fn ibv_init_ah_from_wc(
     grh: In<'_, [u8; 40]>,
     mut out: Out<'_, ibv_ah_attr>,
 ) -> c_int {
-    number("ibv_init_ah_from_wc", || {
-        let context = Context::of(context)?;
+    zero("ibv_init_ah_from_wc", || {
+        let context = Context::working(context)?;
         let completion = completion.as_ref().ok_or_else(Errno::null)?;
         let grh = grh.as_ref();
-        out.write(address_of_sender(context, port, completion, grh)?).ok_or_else(Errno::null)?;
-        Ok(0)
+        out.write(address_of_sender(context, port, completion, grh)?).ok_or_else(Errno::null)
     })
 }
 

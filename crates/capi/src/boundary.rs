@@ -16,10 +16,7 @@ use wire::Qpn;
 
 /// 0, or an errno: the convention of most calls.
 pub(crate) fn status(call: &'static str, f: impl FnOnce() -> Result<(), Errno>) -> c_int {
-    match caught(call, f) {
-        Ok(()) => 0,
-        Err(error) => report(error),
-    }
+    caught(call, f).map_or_else(report, |()| 0)
 }
 
 /// An object, or null with errno.
@@ -32,10 +29,12 @@ pub(crate) fn object<T>(call: &'static str, f: impl FnOnce() -> Result<*mut T, E
 
 /// A number, or minus one with errno.
 pub(crate) fn number(call: &'static str, f: impl FnOnce() -> Result<c_int, Errno>) -> c_int {
-    caught(call, f).unwrap_or_else(|error| {
-        report(error);
-        -1
-    })
+    caught(call, f).unwrap_or_else(minus_one)
+}
+
+/// 0, or minus one with errno.
+pub(crate) fn zero(call: &'static str, f: impl FnOnce() -> Result<(), Errno>) -> c_int {
+    number(call, || f().map(|()| 0))
 }
 
 /// A value that cannot fail; `otherwise` after a panic.
@@ -51,22 +50,16 @@ pub(crate) fn unreported(call: &'static str, f: impl FnOnce() -> Result<(), Errn
 /// Like [`status`](super::status), for calls that are made for every message, without the shield against cancellation,
 /// which costs two locked instructions: what they call that is rare has a shield of its own.
 pub(crate) mod data_path {
-    use super::{Errno, NO_STACK, c_int, caught_unshielded, report, stack};
+    use super::{Errno, NO_STACK, c_int, caught_unshielded, minus_one, report, stack};
 
     /// See [`status`](super::status).
     pub(crate) fn status(call: &'static str, f: impl FnOnce() -> Result<(), Errno>) -> c_int {
-        match caught(call, f) {
-            Ok(()) => 0,
-            Err(error) => report(error),
-        }
+        caught(call, f).map_or_else(report, |()| 0)
     }
 
     /// See [`number`](super::number).
     pub(crate) fn number(call: &'static str, f: impl FnOnce() -> Result<c_int, Errno>) -> c_int {
-        caught(call, f).unwrap_or_else(|error| {
-            report(error);
-            -1
-        })
+        caught(call, f).unwrap_or_else(minus_one)
     }
 
     /// See [`value`](super::value).
@@ -88,6 +81,12 @@ pub(crate) fn report(error: Errno) -> c_int {
         let _ = INNER_FAILURE.try_with(|failure| failure.set(error));
     }
     error.code()
+}
+
+/// Sets errno and returns minus one.
+pub(crate) fn minus_one(error: Errno) -> c_int {
+    report(error);
+    -1
 }
 
 thread_local! {

@@ -2,13 +2,12 @@
 //! lie, as for a guest whose memory is encrypted; here any memory will do.
 
 use crate::boundary::{number, object, unreported};
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::object::Object;
 use crate::protection_domain::Pd;
 use abi::{Handle, Out, Owned, ibv_buf, ibv_pd};
 use memory::Mapping;
 use std::ffi::{c_int, c_void};
-use std::fmt;
 use std::sync::Arc;
 
 /// A buffer.
@@ -20,12 +19,6 @@ pub struct Buffer {
     /// Regions over it keep the memory when the buffer is freed.
     pub(crate) memory: Arc<Mapping>,
     pub(crate) size: usize,
-}
-
-impl fmt::Debug for Buffer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Buffer").field("size", &self.size).finish_non_exhaustive()
-    }
 }
 
 // SAFETY: `base` is the first field of a `repr(C)` structure, and C gets boxed ones only.
@@ -46,12 +39,8 @@ impl Buffer {
 pub extern "C" fn ibv_alloc_buf(pd: Handle<'_, ibv_pd>, size: usize, mut buffer: Out<'_, *mut ibv_buf>) -> *mut c_void {
     object("ibv_alloc_buf", || {
         let domain = Pd::by_handle(pd)?;
-        if buffer.is_null() {
-            return Err(Errno::null());
-        }
-        if size == 0 {
-            return Err(Errno::invalid("a buffer of no bytes"));
-        }
+        refuse_if!(buffer.is_null(), Errno::null());
+        refuse_if!(size == 0, Errno::invalid("a buffer of no bytes"));
         let memory = Arc::new(Mapping::anonymous(size)?);
         let address = memory.first().cast();
         domain.join();

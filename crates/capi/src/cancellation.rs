@@ -13,8 +13,8 @@
 //! the call has taken by then (the watch over the NIC's links, say) is in a plain structure; the C library calls
 //! [`Waits::end`] on it before it unwinds. An event is taken in a turn or not at all, so none is lost.
 
-use crate::boundary::{self, report};
-use crate::errno::Errno;
+use crate::boundary;
+use crate::errno::{Errno, refuse_if};
 use crate::signals;
 use hca::Sleep;
 use latch::sanitizer;
@@ -91,8 +91,7 @@ pub(crate) fn call_that_waits<W: Waits>(call: W) -> c_int {
     if hca::is_traced()
         && let Err(error) = boundary::caught(W::CALL, || Ok(()))
     {
-        report(error);
-        return -1;
+        return boundary::minus_one(error);
     }
     let mut frame = Frame { call, sleep: Sleep::default(), signals: signals::hold_back(), interrupted: false };
     sanitizer::initialised((&raw const frame).cast(), size_of_val(&frame));
@@ -108,20 +107,12 @@ pub(crate) fn call_that_waits<W: Waits>(call: W) -> c_int {
         Ok(())
     });
     signals::let_through(&frame.signals);
-    match answer {
-        Ok(_) => 0,
-        Err(error) => {
-            report(error);
-            -1
-        }
-    }
+    answer.map_or_else(boundary::minus_one, |_| 0)
 }
 
 impl<W: Waits> Frame<W> {
     fn turn(&mut self) -> Result<Turn, Errno> {
-        if std::mem::take(&mut self.interrupted) && !signals::all_handlers_restart() {
-            return Err(Errno::of(libc::EINTR));
-        }
+        refuse_if!(std::mem::take(&mut self.interrupted) && !signals::all_handlers_restart(), Errno::of(libc::EINTR));
         self.call.go_on(&mut self.sleep)
     }
 }

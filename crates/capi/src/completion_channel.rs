@@ -7,7 +7,6 @@ use crate::object::{Object, Public};
 use abi::{Handle, Owned, ibv_comp_channel, ibv_context};
 use hca::CompletionChannel;
 use std::ffi::c_int;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -17,12 +16,6 @@ pub struct Channel {
     base: Public<ibv_comp_channel>,
     pub(crate) opened: Arc<OpenDevice>,
     pub(crate) channel: Arc<CompletionChannel>,
-}
-
-impl fmt::Debug for Channel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Channel").field("fd", &self.channel.raw_fd()).finish_non_exhaustive()
-    }
 }
 
 // SAFETY: `base` is the first field of a `repr(C)` structure, and C gets boxed ones only.
@@ -42,7 +35,7 @@ impl Channel {
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_create_comp_channel(context: Handle<'_, ibv_context>) -> *mut ibv_comp_channel {
     object("ibv_create_comp_channel", || {
-        let context = Context::of(context)?;
+        let context = Context::working(context)?;
         let channel = context.opened.nic.create_channel()?;
         let base = Public::new(ibv_comp_channel { context: context.as_c(), fd: channel.raw_fd(), refcnt: 0 });
         Ok(Box::new(Channel { base, opened: Arc::clone(&context.opened), channel }).into_c())

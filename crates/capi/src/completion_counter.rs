@@ -2,13 +2,12 @@
 
 use crate::boundary::{copy_out, object, status};
 use crate::context::{Context, OpenDevice};
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::object::{Object, program_field};
 use crate::use_count::UseCount;
 use abi::{Handle, In, Out, Owned, ibv_comp_cntr, ibv_comp_cntr_caps, ibv_comp_cntr_init_attr, ibv_context};
 use hca::CountedWork;
 use std::ffi::c_int;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -23,15 +22,13 @@ pub struct CompletionCounter {
     pub(crate) users: UseCount,
 }
 
-impl fmt::Debug for CompletionCounter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CompletionCounter").field("counter", &self.counter).finish_non_exhaustive()
-    }
-}
-
 // SAFETY: `base` is the first field of a `repr(C)` structure, and C gets boxed ones only.
 unsafe impl Object for CompletionCounter {
     type C = ibv_comp_cntr;
+
+    fn device_has_failed(&self) -> bool {
+        self.opened.device().has_failed()
+    }
 
     fn has_its_handle(&self) -> bool {
         program_field!(self.base, handle) == self.number
@@ -55,10 +52,8 @@ pub unsafe extern "C" fn _ibv_query_comp_cntr_caps(
     size: usize,
 ) -> c_int {
     status("ibv_query_comp_cntr_caps", || {
-        Context::of(context)?;
-        if out.is_null() {
-            return Err(Errno::null());
-        }
+        Context::working(context)?;
+        refuse_if!(out.is_null(), Errno::null());
         let supported_qp_attach_ops = ALL_WORK;
         let caps = ibv_comp_cntr_caps { max_value: u64::MAX, max_counters: MAX_COUNTERS, supported_qp_attach_ops };
         // SAFETY: not null, so with room for `size` bytes.
@@ -76,7 +71,7 @@ pub extern "C" fn ibv_create_comp_cntr(
     /// Numbers that programs find in `handle`.
     static NEXT: AtomicU32 = AtomicU32::new(1);
     object("ibv_create_comp_cntr", || {
-        let context = Context::of(context)?;
+        let context = Context::working(context)?;
         let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
         if attributes.comp_mask != 0 || attributes.flags != 0 {
             return Err(Errno::invalid("comp_mask or flags have bits that are not known"));

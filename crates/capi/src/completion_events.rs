@@ -5,7 +5,7 @@ use crate::boundary::unreported;
 use crate::cancellation::{Turn, Waits, call_that_waits};
 use crate::completion_channel::Channel;
 use crate::completion_queue::CompletionQueue;
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::object::{Object, field, set_field};
 use abi::{Handle, Out, ibv_comp_channel, ibv_cq};
 use hca::{BlockedCall, Look, Sleep};
@@ -35,9 +35,7 @@ impl Waits for NextEvent<'_> {
 
     fn go_on(&mut self, sleep: &mut Sleep) -> Result<Turn, Errno> {
         let channel = Channel::of(self.channel)?;
-        if self.cq.is_null() || self.cq_context.is_null() {
-            return Err(Errno::INVALID);
-        }
+        refuse_if!(self.cq.is_null() || self.cq_context.is_null(), Errno::INVALID);
         self.blocked.sleep = *sleep;
         loop {
             let nic = &channel.opened.nic;

@@ -5,7 +5,7 @@ use crate::boundary::{data_path, object, status};
 use crate::completion_channel::Channel;
 use crate::context::{COMPLETION_VECTORS, Context, OpenDevice};
 use crate::cross_call_lock::CrossCallLock;
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::object::{Object, Public, field, set_field};
 use crate::use_count::UseCount;
 use crate::wall_clock::WallClock;
@@ -15,7 +15,6 @@ use abi::{
 };
 use hca::{AsyncEvent, Moderation, Notify};
 use std::ffi::{c_int, c_void};
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use transport::{Cause, Completion, CompletionKind, Status};
@@ -32,12 +31,6 @@ pub struct CompletionQueue {
     pub(crate) cursor: CrossCallLock<Cursor>,
     /// The program promised to poll from one thread at a time.
     pub(crate) single_threaded: bool,
-}
-
-impl fmt::Debug for CompletionQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CompletionQueue").field("id", &self.cq.id).finish_non_exhaustive()
-    }
 }
 
 /// A completion with its moment.
@@ -76,6 +69,10 @@ pub(crate) struct CompletionQueueSpec<'a> {
 // SAFETY: `base` is the first field of a `repr(C)` structure, and C gets boxed ones only.
 unsafe impl Object for CompletionQueue {
     type C = ibv_cq;
+
+    fn device_has_failed(&self) -> bool {
+        self.opened.device().has_failed()
+    }
 
     fn has_its_handle(&self) -> bool {
         field!(self.base, handle) == self.cq.id
@@ -148,7 +145,7 @@ pub extern "C" fn ibv_create_cq(
     vector: c_int,
 ) -> *mut ibv_cq {
     object("ibv_create_cq", || {
-        let context = Context::of(context)?;
+        let context = Context::working(context)?;
         let entries = u32::try_from(entries).map_err(|_| Errno::INVALID)?;
         let vector = u32::try_from(vector).map_err(|_| Errno::INVALID)?;
         Ok(CompletionQueue::make(context, &CompletionQueueSpec { entries, cq_context, channel, vector })?.publish())
@@ -201,9 +198,7 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: Handle<'_, ibv_cq>, room: c_int, out
     data_path::number("ibv_poll_cq", || {
         let queue = CompletionQueue::of(cq)?;
         let room = usize::try_from(room).map_err(|_| Errno::INVALID)?;
-        if out.is_null() && room > 0 {
-            return Err(Errno::INVALID);
-        }
+        refuse_if!(out.is_null() && room > 0, Errno::INVALID);
         let mut next = out;
         let taken = queue.opened.nic.poll(&queue.cq, room, |completion, _| {
             // SAFETY: the NIC hands over `room` completions at most, so there is a place for each.

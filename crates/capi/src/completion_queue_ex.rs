@@ -8,7 +8,7 @@ use crate::completion_queue::{
 };
 use crate::context::Context;
 use crate::cross_call_lock::CrossCallGuard;
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::object::{Object, set_field};
 use abi::{Handle, In, Out, ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_poll_cq_attr, ibv_wc_tm_info};
 use std::ffi::{c_int, c_uint};
@@ -23,7 +23,7 @@ pub(crate) extern "C" fn create_cq_ex(
     attributes: In<'_, ibv_cq_init_attr_ex>,
 ) -> *mut ibv_cq_ex {
     object("ibv_create_cq_ex", || {
-        let context = Context::of(context)?;
+        let context = Context::working(context)?;
         let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
         if attributes.comp_mask & !(abi::IBV_CQ_INIT_ATTR_MASK_FLAGS | abi::IBV_CQ_INIT_ATTR_MASK_PD) != 0 {
             return Err(Errno::invalid("comp_mask has bits that are not known"));
@@ -35,9 +35,7 @@ pub(crate) extern "C" fn create_cq_ex(
         if flags & !(abi::IBV_CREATE_CQ_ATTR_SINGLE_THREADED | abi::IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN) != 0 {
             return Err(Errno::INVALID);
         }
-        if attributes.wc_flags & !u64::from(KNOWN_WC_FLAGS) != 0 {
-            return Err(Errno::INVALID);
-        }
+        refuse_if!(attributes.wc_flags & !u64::from(KNOWN_WC_FLAGS) != 0, Errno::INVALID);
         // SAFETY: a field of the attributes, which the manual page wants null or a channel.
         let channel = unsafe { Handle::new(attributes.channel) };
         let spec = CompletionQueueSpec {
@@ -153,9 +151,7 @@ unsafe fn advance(cq: Handle<'_, ibv_cq_ex>) -> Result<(), Errno> {
 extern "C" fn start_poll(cq: Handle<'_, ibv_cq_ex>, attributes: In<'_, ibv_poll_cq_attr>) -> c_int {
     status("ibv_start_poll", || {
         let queue = CompletionQueue::of(cq.plain())?;
-        if attributes.as_ref().is_some_and(|attributes| attributes.comp_mask != 0) {
-            return Err(Errno::INVALID);
-        }
+        refuse_if!(attributes.as_ref().is_some_and(|attributes| attributes.comp_mask != 0), Errno::INVALID);
         let (guard, is_again) = match queue.single_threaded {
             true => (None, false),
             false => {

@@ -6,7 +6,6 @@ use crate::registry::{LiveObjects, PerProcess, Pointer, lock};
 use abi::{Handle, ibv_context, ibv_cq, ibv_device, ibv_qp, ibv_srq, verbs_context};
 use hca::{AsyncEvent, Nic};
 use std::ffi::c_int;
-use std::fmt;
 use std::fs::File;
 use std::mem::offset_of;
 use std::os::fd::OwnedFd;
@@ -75,12 +74,6 @@ pub struct Context {
     pub(crate) command: OwnedFd,
 }
 
-impl fmt::Debug for Context {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context").field("device", &self.opened.device().name()).finish_non_exhaustive()
-    }
-}
-
 /// Every context that is open, for imports and for the bad news of a panic.
 pub(crate) static OPEN_DEVICES: PerProcess<Vec<(Weak<OpenDevice>, Pointer<ibv_device>)>> = PerProcess::new();
 
@@ -91,10 +84,16 @@ unsafe impl Object for Context {
 }
 
 impl Context {
+    /// The opened device for a call that a kernel would serve: `EIO` if the device has failed.
+    pub(crate) fn working(context: Handle<'_, ibv_context>) -> Result<&Context, Errno> {
+        let context = Context::of(context)?;
+        if context.opened.device().has_failed() { Err(Errno::device_failed()) } else { Ok(context) }
+    }
+
     /// The device that it opened; in a forked child that of the same name of the child's own NIC.
     pub(crate) fn device_here(context: Handle<'_, ibv_context>) -> Result<Arc<OpenDevice>, Errno> {
         if !Context::is_inherited(context) {
-            return Ok(Arc::clone(&Context::of(context)?.opened));
+            return Ok(Arc::clone(&Context::working(context)?.opened));
         }
         let OpenDevice { hca, file, .. } = &*Context::of_any(context)?.opened;
         let nic = Nic::of_process()?;

@@ -3,14 +3,13 @@
 
 use crate::boundary::{object, status};
 use crate::context::Context;
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::object::Object;
 use crate::registry::lock;
 use crate::use_count::UseCount;
 use abi::{Handle, In, Owned, ibv_context, ibv_counter_attach_attr, ibv_counters, ibv_counters_init_attr, ibv_flow};
 use hca::FlowCounters;
 use std::ffi::c_int;
-use std::fmt;
 use std::sync::{Arc, Mutex};
 
 /// The last place a figure may have.
@@ -32,12 +31,6 @@ struct Point {
     of_bytes: bool,
 }
 
-impl fmt::Debug for Counters {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Counters").field("counters", &self.counters).finish_non_exhaustive()
-    }
-}
-
 // SAFETY: `base` is the first field of a `repr(C)` structure, and C gets boxed ones only.
 unsafe impl Object for Counters {
     type C = ibv_counters;
@@ -48,7 +41,7 @@ pub(crate) extern "C" fn create_counters(
     attributes: In<'_, ibv_counters_init_attr>,
 ) -> *mut ibv_counters {
     object("ibv_create_counters", || {
-        let context = Context::of(context)?;
+        let context = Context::working(context)?;
         if attributes.as_ref().ok_or_else(Errno::null)?.comp_mask != 0 {
             return Err(Errno::invalid("comp_mask has bits that are not known"));
         }
@@ -77,9 +70,7 @@ pub(crate) extern "C" fn attach_counters_point_flow(
         if attributes.comp_mask != 0 || attributes.index > MAX_INDEX {
             return Err(Errno::invalid("comp_mask is not 0, or index is beyond what an object has"));
         }
-        if !flow.is_null() {
-            return Err(Errno::unsupported("counters are given to a flow when it is made, not afterwards"));
-        }
+        refuse_if!(!flow.is_null(), Errno::unsupported("counters are given to a flow when it is made, not afterwards"));
         let of_bytes = match attributes.counter_desc {
             abi::IBV_COUNTER_PACKETS => false,
             abi::IBV_COUNTER_BYTES => true,

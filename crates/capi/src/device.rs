@@ -1,7 +1,7 @@
 //! Devices: the list, and what is known of a device without opening it.
 
 use crate::boundary::{object, unreported, value};
-use crate::errno::{Errno, with_sources};
+use crate::errno::{Errno, refuse_if, with_sources};
 use crate::log;
 use crate::registry::PerProcess;
 use abi::{Handle, Out, ibv_device};
@@ -61,7 +61,10 @@ impl Device {
         let same = |entry: &&&'static Device| {
             Arc::ptr_eq(&entry.device, device)
                 // After a fork the child's NIC has devices of its own, and the same names.
-                || entry.device.name() == device.name() && entry.device.number() == device.number()
+                || entry.device.name() == device.name()
+                    && entry.device.number() == device.number()
+                    // What is plugged in again is another device.
+                    && !entry.device.has_failed()
         };
         if let Some(entry) = known.iter().find(same) {
             return entry;
@@ -102,11 +105,9 @@ pub(crate) fn copy_string(field: &mut [c_char], text: &str) {
 
 /// Copies a list to C's allocator, since C forgets its length.
 pub(crate) fn c_array<T: Copy>(list: &[T]) -> Result<*mut T, Errno> {
-    // SAFETY: takes a size and answers null or as many bytes, aligned for every type of C.
+    // SAFETY: takes a size and returns null or as many bytes, aligned for every type of C.
     let array = unsafe { libc::malloc(size_of_val(list)) }.cast::<T>();
-    if array.is_null() {
-        return Err(Errno::NO_MEMORY);
-    }
+    refuse_if!(array.is_null(), Errno::NO_MEMORY);
     // SAFETY: the array is new and as long as the list.
     unsafe { array.copy_from_nonoverlapping(list.as_ptr(), list.len()) };
     Ok(array)

@@ -2,13 +2,12 @@
 
 use crate::boundary::{number, object, status, unreported};
 use crate::context::{Context, OpenDevice};
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::memory_region::{MemoryRegion, access};
 use crate::object::{Object, program_field};
 use crate::protection_domain::Pd;
 use abi::{Handle, In, Owned, ibv_alloc_dm_attr, ibv_context, ibv_dm, ibv_mr, ibv_pd};
 use std::ffi::{c_int, c_uint, c_void};
-use std::fmt;
 use std::os::fd::IntoRawFd;
 use std::ptr::null_mut;
 use std::slice;
@@ -24,15 +23,13 @@ pub struct DeviceMemory {
     imported: bool,
 }
 
-impl fmt::Debug for DeviceMemory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeviceMemory").field("piece", &self.piece).finish_non_exhaustive()
-    }
-}
-
 // SAFETY: `base` is the first field of a `repr(C)` structure, and C gets boxed ones only.
 unsafe impl Object for DeviceMemory {
     type C = ibv_dm;
+
+    fn device_has_failed(&self) -> bool {
+        self.opened.device().has_failed()
+    }
 
     fn has_its_handle(&self) -> bool {
         program_field!(self.base, handle) == self.piece.0
@@ -58,9 +55,7 @@ pub(crate) extern "C" fn alloc_dm(
 ) -> *mut ibv_dm {
     object("ibv_alloc_dm", || {
         let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
-        if attributes.comp_mask != 0 {
-            return Err(Errno::INVALID);
-        }
+        refuse_if!(attributes.comp_mask != 0, Errno::INVALID);
         // On hardware this works in a forked child, too, and programs do it.
         let opened = Context::device_here(context)?;
         let piece = opened.nic.memory().allocate_device(attributes.length, attributes.log_align_req)?;
@@ -71,9 +66,7 @@ pub(crate) extern "C" fn alloc_dm(
 pub(crate) extern "C" fn free_dm(dm: Owned<'_, ibv_dm>) -> c_int {
     status("ibv_free_dm", || {
         let memory = DeviceMemory::given_back(&dm)?;
-        if memory.imported {
-            return Err(Errno::INVALID);
-        }
+        refuse_if!(memory.imported, Errno::INVALID);
         memory.opened.nic.memory().free_device(memory.piece)?;
         drop(DeviceMemory::from_c(dm)?);
         Ok(())
@@ -85,9 +78,7 @@ pub(crate) extern "C" fn free_dm(dm: Owned<'_, ibv_dm>) -> c_int {
 unsafe extern "C" fn memcpy_to_dm(dm: Handle<'_, ibv_dm>, offset: u64, from: *const c_void, length: usize) -> c_int {
     status("ibv_memcpy_to_dm", || {
         let memory = DeviceMemory::of(dm)?;
-        if from.is_null() && length > 0 {
-            return Err(Errno::of(libc::EFAULT));
-        }
+        refuse_if!(from.is_null() && length > 0, Errno::of(libc::EFAULT));
         // SAFETY: not null, and of that length.
         let bytes = if length == 0 { &[] } else { unsafe { slice::from_raw_parts(from.cast(), length) } };
         Ok(memory.opened.nic.memory().write_device(memory.piece, offset, bytes)?)
@@ -99,9 +90,7 @@ unsafe extern "C" fn memcpy_to_dm(dm: Handle<'_, ibv_dm>, offset: u64, from: *co
 unsafe extern "C" fn memcpy_from_dm(to: *mut c_void, dm: Handle<'_, ibv_dm>, offset: u64, length: usize) -> c_int {
     status("ibv_memcpy_from_dm", || {
         let memory = DeviceMemory::of(dm)?;
-        if to.is_null() && length > 0 {
-            return Err(Errno::of(libc::EFAULT));
-        }
+        refuse_if!(to.is_null() && length > 0, Errno::of(libc::EFAULT));
         // SAFETY: not null, and of that length.
         let bytes = if length == 0 { &mut [] } else { unsafe { slice::from_raw_parts_mut(to.cast(), length) } };
         Ok(memory.opened.nic.memory().read_device(memory.piece, offset, bytes)?)
@@ -137,7 +126,7 @@ pub extern "C" fn ibv_dm_export_dmabuf_fd(dm: Handle<'_, ibv_dm>) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_import_dm(context: Handle<'_, ibv_context>, handle: u32) -> *mut ibv_dm {
     object("ibv_import_dm", || {
-        let context = Context::of(context)?;
+        let context = Context::working(context)?;
         let piece = memory::DeviceMemory(handle);
         // Copying nothing succeeds where there is something.
         context.opened.nic.memory().read_device(piece, 0, &mut []).map_err(|_| Errno::of(libc::ENOENT))?;

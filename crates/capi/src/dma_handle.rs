@@ -3,12 +3,11 @@
 
 use crate::boundary::{object, status};
 use crate::context::Context;
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::object::Object;
 use crate::use_count::UseCount;
 use abi::{Handle, In, Owned, ibv_context, ibv_dmah, ibv_dmah_init_attr};
 use std::ffi::c_int;
-use std::fmt;
 
 /// A DMA handle.
 #[repr(C)]
@@ -16,12 +15,6 @@ pub struct DmaHandle {
     base: ibv_dmah,
     /// Regions that were registered with it.
     pub(crate) users: UseCount,
-}
-
-impl fmt::Debug for DmaHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DmaHandle").field("users", &self.users).finish_non_exhaustive()
-    }
 }
 
 // SAFETY: `base` is the first field of a `repr(C)` structure, and C gets boxed ones only.
@@ -59,13 +52,11 @@ pub extern "C" fn ibv_alloc_dmah(
     attributes: In<'_, ibv_dmah_init_attr>,
 ) -> *mut ibv_dmah {
     object("ibv_alloc_dmah", || {
-        let context = Context::of(context)?;
+        let context = Context::working(context)?;
         let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
         let has = |bit: u32| attributes.comp_mask & bit != 0;
         let known = (abi::IBV_DMAH_INIT_ATTR_MASK_TPH_MEM_TYPE << 1) - 1;
-        if attributes.comp_mask & !known != 0 {
-            return Err(Errno::invalid("comp_mask has bits that are not known"));
-        }
+        refuse_if!(attributes.comp_mask & !known != 0, Errno::invalid("comp_mask has bits that are not known"));
         if has(abi::IBV_DMAH_INIT_ATTR_MASK_PH) && attributes.ph > MAX_HINT {
             return Err(Errno::invalid("a processing hint has two bits"));
         }
@@ -74,9 +65,7 @@ pub extern "C" fn ibv_alloc_dmah(
         {
             return Err(Errno::invalid("memory is volatile or persistent"));
         }
-        if has(abi::IBV_DMAH_INIT_ATTR_MASK_CPU_ID) && !may_run_on(attributes.cpu_id)? {
-            return Err(Errno::of(libc::EPERM));
-        }
+        refuse_if!(has(abi::IBV_DMAH_INIT_ATTR_MASK_CPU_ID) && !may_run_on(attributes.cpu_id)?, Errno::of(libc::EPERM));
         let handle = DmaHandle { base: ibv_dmah { context: context.as_c() }, users: UseCount::default() };
         Ok(Box::new(handle).into_c())
     })

@@ -8,7 +8,7 @@
 //! | 1 | executes ATOMIC WRITE |
 
 use crate::boundary::status;
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::object::Object;
 use crate::query::VENDOR_NUMBER;
 use crate::queue_pair::QueuePair;
@@ -34,15 +34,9 @@ pub extern "C" fn ibv_set_ece(qp: Handle<'_, ibv_qp>, ece: InOut<'_, ibv_ece>) -
     status("ibv_set_ece", || {
         let pair = QueuePair::of(qp)?;
         let ece = ece.as_mut().ok_or_else(Errno::null)?;
-        if ece.vendor_id == 0 {
-            return Err(Errno::unsupported("options of no vendor"));
-        }
-        if ece.comp_mask != 0 {
-            return Err(Errno::invalid("comp_mask has bits that are not known"));
-        }
-        if ece.vendor_id != VENDOR_NUMBER {
-            return Err(Errno::invalid("options of another vendor"));
-        }
+        refuse_if!(ece.vendor_id == 0, Errno::unsupported("options of no vendor"));
+        refuse_if!(ece.comp_mask != 0, Errno::invalid("comp_mask has bits that are not known"));
+        refuse_if!(ece.vendor_id != VENDOR_NUMBER, Errno::invalid("options of another vendor"));
         ece.options &= possible(pair.qp.kind());
         pair.ece.store(ece.options, Ordering::Relaxed);
         Ok(())

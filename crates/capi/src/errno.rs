@@ -6,6 +6,7 @@ use std::ffi::c_int;
 use std::fmt::Display;
 use std::io;
 use transport::{ModifyError, PostError};
+pub(crate) use wire::refuse_if;
 
 /// An errno, positive, and why. The reason goes where the errno goes: that of a failure which was dealt with, as by
 /// another try or a fallback, is never told of a later one.
@@ -44,7 +45,7 @@ impl Errno {
         self.code
     }
 
-    /// The same, for a reason that a person may want to read. It takes the place of an earlier one.
+    /// This errno with a reason that a person may want to read. It takes the place of an earlier one.
     pub(crate) fn because(self, why: impl Display) -> Errno {
         Errno { reason: Reason::of(why), ..self }
     }
@@ -92,6 +93,13 @@ impl Errno {
             0 => "there is no such object; it was destroyed, or the pointer is wrong",
             _ => "the object belongs to the process that this one was forked from; open the device again",
         })
+    }
+
+    /// The device of an object has failed or was unplugged.
+    #[cold]
+    pub(crate) fn device_failed() -> Errno {
+        Errno::of(libc::EIO)
+            .because("the device has failed or was removed; close it, and open it again when it is back")
     }
 
     /// This errno, for a reason that a person may want to read.

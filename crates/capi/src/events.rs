@@ -4,7 +4,7 @@ use crate::boundary::unreported;
 use crate::cancellation::{Turn, Waits, call_that_waits};
 use crate::completion_queue::CompletionQueue;
 use crate::context::{Context, OpenDevice};
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::object::{Object, set_field};
 use crate::queue_pair::QueuePair;
 use crate::shared_receive_queue::SharedReceiveQueue;
@@ -79,6 +79,11 @@ fn translate(context: &Context, event: AsyncEvent) -> Option<ibv_async_event> {
         AsyncEvent::PortActive => of_port(abi::IBV_EVENT_PORT_ACTIVE),
         AsyncEvent::PortError => of_port(abi::IBV_EVENT_PORT_ERR),
         AsyncEvent::GidChange => of_port(abi::IBV_EVENT_GID_CHANGE),
+        AsyncEvent::LidChange => of_port(abi::IBV_EVENT_LID_CHANGE),
+        AsyncEvent::PkeyChange => of_port(abi::IBV_EVENT_PKEY_CHANGE),
+        AsyncEvent::SmChange => of_port(abi::IBV_EVENT_SM_CHANGE),
+        AsyncEvent::ClientReregister => of_port(abi::IBV_EVENT_CLIENT_REREGISTER),
+        AsyncEvent::SpeedChange => of_port(abi::IBV_EVENT_DEVICE_SPEED_CHANGE),
         AsyncEvent::DeviceFatal => of_port(abi::IBV_EVENT_DEVICE_FATAL),
         // A kind of event that C has no number for.
         _ => return None,
@@ -105,9 +110,7 @@ impl Waits for NextEvent<'_> {
 
     fn go_on(&mut self, sleep: &mut Sleep) -> Result<Turn, Errno> {
         let context = Context::of(self.context)?;
-        if self.event.is_null() {
-            return Err(Errno::INVALID);
-        }
+        refuse_if!(self.event.is_null(), Errno::INVALID);
         let events = context.opened.hca.events();
         while let Some(happened) = events.try_take() {
             if let Some(translated) = translate(context, happened) {
@@ -116,9 +119,7 @@ impl Waits for NextEvent<'_> {
                 return Ok(Turn::Done);
             }
         }
-        if events.is_nonblocking()? {
-            return Err(Errno::of(libc::EAGAIN));
-        }
+        refuse_if!(events.is_nonblocking()?, Errno::of(libc::EAGAIN));
         *sleep = Sleep::on([events.raw_fd()], None);
         Ok(Turn::Sleep)
     }

@@ -3,13 +3,12 @@
 use crate::boundary::{object, status};
 use crate::context::OpenDevice;
 use crate::counters::Counters;
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::object::{Object, program_field};
 use crate::queue_pair::QueuePair;
 use abi::{Handle, In, Owned, ibv_counters, ibv_flow, ibv_flow_attr, ibv_qp};
 use hca::Qp;
 use std::ffi::c_int;
-use std::fmt;
 use std::ptr::null_mut;
 use std::slice;
 use std::sync::Arc;
@@ -33,12 +32,6 @@ pub struct Flow {
     qp: Arc<Qp>,
     id: u32,
     counters: *mut ibv_counters,
-}
-
-impl fmt::Debug for Flow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Flow").field("id", &self.id).finish_non_exhaustive()
-    }
 }
 
 // SAFETY: `base` is the first field of a `repr(C)` structure, and C gets boxed ones only.
@@ -71,9 +64,7 @@ unsafe fn parts(attributes: *const ibv_flow_attr, count: u8) -> Result<Vec<FlowP
         // SAFETY: a specification is at least its type and its size.
         let header = unsafe { slice::from_raw_parts(next, SPEC_HEADER) };
         let size = u16::from_ne_bytes([header[4], header[5]]).into();
-        if size < SPEC_HEADER {
-            return Err(Errno::invalid("a flow specification says that it is shorter than its header"));
-        }
+        refuse_if!(size < SPEC_HEADER, Errno::invalid("a flow specification says that it is shorter than its header"));
         // SAFETY: it is as long as it says.
         parts.push(FlowPart::parse(unsafe { slice::from_raw_parts(next, size) })?);
         next = next.wrapping_add(size);
@@ -93,9 +84,7 @@ fn kind_of(pair: &QueuePair, attributes: &ibv_flow_attr) -> Result<RuleKind, Err
     if attributes.comp_mask != 0 || attributes.port != ONLY_PORT {
         return Err(Errno::invalid("comp_mask is not 0, or port is not 1"));
     }
-    if attributes.num_of_specs > MAX_SPECS {
-        return Err(Errno::invalid("a flow has 10 specifications at most"));
-    }
+    refuse_if!(attributes.num_of_specs > MAX_SPECS, Errno::invalid("a flow has 10 specifications at most"));
     if attributes.flags & !(dont_trap | abi::IBV_FLOW_ATTR_FLAGS_EGRESS) != 0 {
         return Err(Errno::invalid("flags has bits that are not known"));
     }
@@ -126,16 +115,12 @@ pub(crate) extern "C" fn create_flow(qp: Handle<'_, ibv_qp>, attributes: In<'_, 
                 FlowPart::Action(Action::Drop) if !drops => drops = true,
                 FlowPart::Action(Action::Count(address)) if counters.is_null() => {
                     counters = address as *mut ibv_counters;
-                    if counters.is_null() {
-                        return Err(Errno::null());
-                    }
+                    refuse_if!(counters.is_null(), Errno::null());
                 }
                 FlowPart::Action(_) => return Err(Errno::invalid("a flow has each action once at most")),
             }
         }
-        if drops && tag.is_some() {
-            return Err(Errno::invalid("a flow that drops has nothing to tag"));
-        }
+        refuse_if!(drops && tag.is_some(), Errno::invalid("a flow that drops has nothing to tag"));
         // SAFETY: null, or what the manual page wants in the specification of a count.
         let found = Counters::of(unsafe { Handle::new(counters) }).ok();
         let passes = attributes.flags & abi::IBV_FLOW_ATTR_FLAGS_DONT_TRAP != 0;

@@ -1,5 +1,5 @@
 //! The C entry points of verbs, of the connection manager and of management datagrams. Each checks what C cannot
-//! promise, asks the NIC, and answers as the manual page says: an errno, a null pointer with errno, or minus one with
+//! promise, asks the NIC, and returns as the manual page says: an errno, a null pointer with errno, or minus one with
 //! errno. What is not supported says so; nothing panics across the boundary. `cargo xtask dist` links this into
 //! `libibverbs.so.1`, with the symbol versions of `link/`, and `librdmacm.so.1` and `libibumad.so.3` jump into that.
 //!

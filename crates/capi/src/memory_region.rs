@@ -3,7 +3,7 @@
 use crate::boundary::{number, object, status, unreported};
 use crate::context::OpenDevice;
 use crate::dma_handle::DmaHandle;
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::object::{Object, Public, field, set_field};
 use crate::protection_domain::Pd;
 use crate::registry::PerProcess;
@@ -11,7 +11,6 @@ use abi::{Handle, Owned, ibv_dmah, ibv_mr, ibv_pd, ibv_sge};
 use memory::{Access, Change, Key, Mapping, ProtectionDomain, Range, RegionSpec, Subject, Translation};
 use std::collections::HashMap;
 use std::ffi::{c_int, c_uint, c_void};
-use std::fmt;
 use std::ptr::null_mut;
 use std::slice;
 use std::sync::Arc;
@@ -48,18 +47,16 @@ impl Needs {
     }
 }
 
-impl fmt::Debug for MemoryRegion {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryRegion").field("key", &self.key).finish_non_exhaustive()
-    }
-}
-
 /// Regions that can be imported: their domain and length, by their handle, which is their key.
 static IMPORTABLE_REGIONS: PerProcess<HashMap<u32, (u32, usize)>> = PerProcess::new();
 
 // SAFETY: `base` is the first field of a `repr(C)` structure, and C gets boxed ones only.
 unsafe impl Object for MemoryRegion {
     type C = ibv_mr;
+
+    fn device_has_failed(&self) -> bool {
+        self.opened.device().has_failed()
+    }
 
     fn has_its_handle(&self) -> bool {
         field!(self.base, handle) == self.key.value()
@@ -240,14 +237,10 @@ pub unsafe extern "C" fn ibv_rereg_mr(
         let region = MemoryRegion::by_handle(mr)?;
         let known =
             abi::IBV_REREG_MR_CHANGE_TRANSLATION | abi::IBV_REREG_MR_CHANGE_PD | abi::IBV_REREG_MR_CHANGE_ACCESS;
-        if flags == 0 || flags & !known != 0 {
-            return Err(Errno::INVALID);
-        }
+        refuse_if!(flags == 0 || flags & !known != 0, Errno::INVALID);
         let mut change = Change::default();
         if flags & abi::IBV_REREG_MR_CHANGE_TRANSLATION != 0 {
-            if addr.is_null() || length == 0 {
-                return Err(Errno::INVALID);
-            }
+            refuse_if!(addr.is_null() || length == 0, Errno::INVALID);
             if region.needs.mapping.is_some() {
                 return Err(Errno::unsupported("memory that the library has mapped for a region stays the region's"));
             }
@@ -288,9 +281,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
 pub extern "C" fn ibv_dereg_mr(mr: Owned<'_, ibv_mr>) -> c_int {
     status("ibv_dereg_mr", || {
         let region = MemoryRegion::given_back(&mr)?;
-        if region.imported {
-            return Err(Errno::INVALID);
-        }
+        refuse_if!(region.imported, Errno::INVALID);
         region.opened.nic.deregister(region.key)?;
         IMPORTABLE_REGIONS.lock().remove(&region.key.value());
         if let Some(handle) = region.needs.dma_handle() {
@@ -310,9 +301,7 @@ pub extern "C" fn ibv_import_mr(pd: Handle<'_, ibv_pd>, handle: u32) -> *mut ibv
         let domain = Pd::of(pd)?;
         let found = IMPORTABLE_REGIONS.lock().get(&handle).copied();
         let (owner, length) = found.ok_or(Errno::of(libc::ENOENT))?;
-        if owner != domain.domain.0 {
-            return Err(Errno::INVALID);
-        }
+        refuse_if!(owner != domain.domain.0, Errno::INVALID);
         // Where it lies, an importer is not told.
         let base = c_region(pd, Key::new(handle), null_mut(), length)?;
         Ok(MemoryRegion::boxed(domain, base, Key::new(handle), true, Needs::default()))
@@ -344,15 +333,9 @@ pub(crate) unsafe extern "C" fn advise_mr(
 ) -> c_int {
     status("ibv_advise_mr", || {
         let domain = Pd::of(pd)?;
-        if advice > abi::IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT {
-            return Err(Errno::UNSUPPORTED);
-        }
-        if list.is_null() && count > 0 {
-            return Err(Errno::INVALID);
-        }
-        if flags & !abi::IBV_ADVISE_MR_FLAG_FLUSH != 0 {
-            return Err(Errno::invalid("no such flag of ibv_advise_mr"));
-        }
+        refuse_if!(advice > abi::IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT, Errno::UNSUPPORTED);
+        refuse_if!(list.is_null() && count > 0, Errno::INVALID);
+        refuse_if!(flags & !abi::IBV_ADVISE_MR_FLAG_FLUSH != 0, Errno::invalid("no such flag of ibv_advise_mr"));
         let subject = Subject { pd: domain.domain, qpn: memory::Qpn::new(0), remote: false };
         let rights = match advice {
             abi::IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE => Access::LOCAL_WRITE,

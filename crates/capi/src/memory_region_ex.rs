@@ -4,7 +4,7 @@
 use crate::boundary::object;
 use crate::buffer::Buffer;
 use crate::dma_handle::DmaHandle;
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::memory_region::{MemoryRegion, Needs, access, register};
 use crate::object::Object;
 use crate::protection_domain::Pd;
@@ -135,9 +135,7 @@ fn by_attributes(pd: Handle<'_, ibv_pd>, attributes: &ibv_mr_init_attr) -> Resul
     let domain = Pd::by_handle(pd)?;
     let has = |bit: u32| attributes.comp_mask & u64::from(bit) != 0;
     let known = u64::from((abi::IBV_REG_MR_MASK_BUF << 1) - 1);
-    if attributes.comp_mask & !known != 0 {
-        return Err(Errno::invalid("comp_mask has bits that are not known"));
-    }
+    refuse_if!(attributes.comp_mask & !known != 0, Errno::invalid("comp_mask has bits that are not known"));
     let mut needs = needs(domain, attributes)?;
     let &ibv_mr_init_attr { length, addr, fd, fd_offset, iova, .. } = attributes;
     let flags = attributes.access as c_uint;
@@ -145,9 +143,7 @@ fn by_attributes(pd: Handle<'_, ibv_pd>, attributes: &ibv_mr_init_attr) -> Resul
         if !has(abi::IBV_REG_MR_MASK_FD_OFFSET) || !has(abi::IBV_REG_MR_MASK_IOVA) || has(abi::IBV_REG_MR_MASK_ADDR) {
             return Err(Errno::invalid("a descriptor goes with an offset and an iova, and without an address"));
         }
-        if has(abi::IBV_REG_MR_MASK_BUF) {
-            return Err(Errno::invalid("a buffer and a descriptor"));
-        }
+        refuse_if!(has(abi::IBV_REG_MR_MASK_BUF), Errno::invalid("a buffer and a descriptor"));
         return ByDescriptor { descriptor: fd, offset: fd_offset, length, iova }.register(pd, flags, needs);
     }
     if !has(abi::IBV_REG_MR_MASK_ADDR) || has(abi::IBV_REG_MR_MASK_FD_OFFSET) {
@@ -159,12 +155,8 @@ fn by_attributes(pd: Handle<'_, ibv_pd>, attributes: &ibv_mr_init_attr) -> Resul
     if has(abi::IBV_REG_MR_MASK_BUF) {
         // SAFETY: a field of the attributes, which the manual page wants to be a buffer.
         let buffer = Buffer::of(unsafe { Handle::new(attributes.buf) })?;
-        if buffer.domain != pd.as_ptr() {
-            return Err(Errno::invalid("the buffer was allocated in another domain"));
-        }
-        if !buffer.contains(addr, length) {
-            return Err(Errno::invalid("the range is not inside the buffer"));
-        }
+        refuse_if!(buffer.domain != pd.as_ptr(), Errno::invalid("the buffer was allocated in another domain"));
+        refuse_if!(!buffer.contains(addr, length), Errno::invalid("the range is not inside the buffer"));
         needs.mapping = Some(Arc::clone(&buffer.memory));
     }
     let iova = has(abi::IBV_REG_MR_MASK_IOVA).then_some(iova).filter(|iova| *iova != addr.addr() as u64);

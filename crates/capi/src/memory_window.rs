@@ -10,7 +10,6 @@ use crate::protection_domain::Pd;
 use abi::{Handle, Owned, ibv_mw, ibv_mw_bind_info, ibv_pd};
 use memory::Key;
 use std::ffi::{c_int, c_uint};
-use std::fmt;
 use std::sync::Arc;
 use transport::{Bind, Operation};
 
@@ -21,12 +20,6 @@ pub struct MemoryWindow {
     opened: Arc<OpenDevice>,
     /// The key it was made with; later ones differ in the lowest byte only.
     first_key: Key,
-}
-
-impl fmt::Debug for MemoryWindow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryWindow").field("first_key", &self.first_key).finish_non_exhaustive()
-    }
 }
 
 // SAFETY: `base` is the first field of a `repr(C)` structure, and C gets boxed ones only.

@@ -1,7 +1,7 @@
 //! Objects that C holds: a box whose first field is the structure of the header and whose rest is the library's, so
 //! that a pointer to the one is a pointer to the other.
 
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::registry::PerProcess;
 use abi::{Handle, Owned};
 use std::any::TypeId;
@@ -42,17 +42,13 @@ pub(crate) unsafe trait Object: Sized + 'static {
     /// The object behind a pointer from C, unless it is a parent's: then `EIO`, as of hardware that has gone.
     #[inline]
     fn of(handle: Handle<'_, Self::C>) -> Result<&Self, Errno> {
-        if handle.is_null() {
-            return Err(Errno::null());
-        }
+        refuse_if!(handle.is_null(), Errno::null());
         if Self::ALWAYS_CHECKED {
             Self::must_live(handle)?;
         }
         // SAFETY: not null, so from `into_c` of a `Self`, which is not destroyed while the handle lasts.
         let handed = unsafe { &*handed::<Self>(handle.as_ptr()) };
-        if handed.generation != latch::generation() {
-            return Err(Errno::inherited());
-        }
+        refuse_if!(handed.generation != latch::generation(), Errno::inherited());
         Ok(&handed.object)
     }
 
@@ -62,8 +58,23 @@ pub(crate) unsafe trait Object: Sized + 'static {
         true
     }
 
-    /// The object for a call that a kernel would serve, by its `handle`: `ENOENT` if the program has overwritten that.
+    /// Whether its device has failed or was unplugged.
+    fn device_has_failed(&self) -> bool {
+        false
+    }
+
+    /// The object for a call that a kernel would serve, by its `handle`: `ENOENT` if the program has overwritten that,
+    /// `EIO` if the device has failed.
     fn by_handle(handle: Handle<'_, Self::C>) -> Result<&Self, Errno> {
+        let object = Self::with_its_handle(handle)?;
+        if object.device_has_failed() {
+            return Err(Errno::device_failed());
+        }
+        Ok(object)
+    }
+
+    /// The object, if its `handle` is the one that the library wrote there.
+    fn with_its_handle(handle: Handle<'_, Self::C>) -> Result<&Self, Errno> {
         let object = Self::of(handle)?;
         if !object.has_its_handle() {
             let why = "the program has overwritten the field `handle` of the object";
@@ -75,7 +86,7 @@ pub(crate) unsafe trait Object: Sized + 'static {
     /// The object that a program gives back: `ENOENT` if it has done so before, or gave another kind of object.
     fn given_back<'a>(owned: &'a Owned<'_, Self::C>) -> Result<&'a Self, Errno> {
         Self::must_live(owned.handle())?;
-        Self::by_handle(owned.handle())
+        Self::with_its_handle(owned.handle())
     }
 
     /// `ENOENT` if the program has destroyed the object, or it is another kind of object. The kernel says so of an id
@@ -93,9 +104,7 @@ pub(crate) unsafe trait Object: Sized + 'static {
     /// Finds the object also if it is a parent's: only what never changes may be looked at, for locks may be taken for
     /// ever.
     fn of_any(handle: Handle<'_, Self::C>) -> Result<&Self, Errno> {
-        if handle.is_null() {
-            return Err(Errno::null());
-        }
+        refuse_if!(handle.is_null(), Errno::null());
         // SAFETY: as for `of`.
         Ok(unsafe { &(*handed::<Self>(handle.as_ptr())).object })
     }
@@ -120,9 +129,7 @@ pub(crate) unsafe trait Object: Sized + 'static {
     fn from_c(owned: Owned<'_, Self::C>) -> Result<Box<Self>, Errno> {
         Self::given_back(&owned)?;
         // Of two threads that destroy it at the same time one does.
-        if LIVE_OBJECTS.lock().remove(&owned.handle().as_ptr().addr()).is_none() {
-            return Err(Errno::of(libc::ENOENT));
-        }
+        refuse_if!(LIVE_OBJECTS.lock().remove(&owned.handle().as_ptr().addr()).is_none(), Errno::of(libc::ENOENT));
         // SAFETY: it was alive, so from `into_c`, and the program has given it up.
         Ok(Box::new(unsafe { Box::from_raw(handed::<Self>(owned.into_ptr())) }.object))
     }

@@ -3,7 +3,7 @@
 use crate::boundary::{after_panic, object, status};
 use crate::context::{COMPLETION_VECTORS, Context, OPEN_DEVICES, OpenDevice, file_identity, push_device_fatal};
 use crate::device::Device;
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::object::Object;
 use crate::queue_pair::QueuePair;
 use crate::registry::Pointer;
@@ -148,9 +148,7 @@ pub extern "C" fn ibv_close_device(context: Owned<'_, ibv_context>) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_import_device(command: c_int) -> *mut ibv_context {
     object("ibv_import_device", || {
-        if command < 0 {
-            return Err(Errno::invalid("there is no such descriptor"));
-        }
+        refuse_if!(command < 0, Errno::invalid("there is no such descriptor"));
         // SAFETY: until it is known to be a context's, the descriptor stays the program's, and is only copied.
         let copy = unsafe { BorrowedFd::borrow_raw(command) }.try_clone_to_owned();
         let copy = copy.map_err(|_| Errno::invalid("there is no such descriptor"))?;

@@ -3,7 +3,7 @@
 
 use crate::address_handle::AddressHandle;
 use crate::boundary::data_path::status;
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::memory_window::{self, MemoryWindow};
 use crate::object::{Object, field, set_field};
 use crate::queue_pair::QueuePair;
@@ -100,9 +100,7 @@ fn operation(wr: &ibv_send_wr) -> Result<Operation, Errno> {
 
 /// Where a datagram goes.
 pub(crate) fn target(ah: Handle<'_, abi::ibv_ah>, qpn: u32, qkey: u32) -> Result<DatagramTarget, Errno> {
-    if ah.as_ptr().is_null() {
-        return Err(Errno::invalid("a datagram needs an address handle, and the one given is null"));
-    }
+    refuse_if!(ah.as_ptr().is_null(), Errno::invalid("a datagram needs an address handle, and the one given is null"));
     Ok(DatagramTarget { av: AddressHandle::of(ah)?.vector, qpn: Qpn::new(qpn), qkey: Qkey::new(qkey) })
 }
 
@@ -191,9 +189,7 @@ trait Listed: Sized {
     #[inline]
     fn following(&self) -> Result<Option<&Self>, Errno> {
         let next = self.next();
-        if !next.is_null() && hca::is_traced() && !is_there(next) {
-            return Err(leads_nowhere(self.name(), next.addr()));
-        }
+        refuse_if!(!next.is_null() && hca::is_traced() && !is_there(next), leads_nowhere(self.name(), next.addr()));
         // SAFETY: the list that the program posts ends with a null, and its requests stay until the call returns.
         Ok(unsafe { next.as_ref() })
     }

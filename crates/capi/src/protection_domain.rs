@@ -4,14 +4,13 @@
 
 use crate::boundary::{object, status, unreported};
 use crate::context::{Context, OpenDevice};
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::object::{Object, program_field};
 use crate::registry::PerProcess;
 use crate::use_count::UseCount;
 use abi::{Handle, In, Owned, ibv_context, ibv_parent_domain_init_attr, ibv_pd, ibv_td, ibv_td_init_attr};
 use std::collections::HashSet;
 use std::ffi::c_int;
-use std::fmt;
 use std::ptr::null_mut;
 use std::sync::Arc;
 use transport::ProtectionDomain;
@@ -34,15 +33,13 @@ pub struct Pd {
 /// Domains that can be imported, by their numbers.
 static IMPORTABLE_DOMAINS: PerProcess<HashSet<u32>> = PerProcess::new();
 
-impl fmt::Debug for Pd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pd").field("domain", &self.domain).finish_non_exhaustive()
-    }
-}
-
 // SAFETY: `base` is the first field of a `repr(C)` structure, and C gets boxed ones only.
 unsafe impl Object for Pd {
     type C = ibv_pd;
+
+    fn device_has_failed(&self) -> bool {
+        self.opened.device().has_failed()
+    }
 
     fn has_its_handle(&self) -> bool {
         program_field!(self.base, handle) == self.domain.0
@@ -95,7 +92,7 @@ impl Pd {
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_alloc_pd(context: Handle<'_, ibv_context>) -> *mut ibv_pd {
     object("ibv_alloc_pd", || {
-        let context = Context::of(context)?;
+        let context = Context::working(context)?;
         let domain = context.opened.nic.allocate_domain(&context.opened.hca);
         IMPORTABLE_DOMAINS.lock().insert(domain.0);
         Ok(Pd::make(context, domain, null_mut(), null_mut(), false))
@@ -128,10 +125,8 @@ pub extern "C" fn ibv_dealloc_pd(pd: Owned<'_, ibv_pd>) -> c_int {
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_import_pd(context: Handle<'_, ibv_context>, handle: u32) -> *mut ibv_pd {
     object("ibv_import_pd", || {
-        let context = Context::of(context)?;
-        if !IMPORTABLE_DOMAINS.lock().contains(&handle) {
-            return Err(Errno::of(libc::ENOENT));
-        }
+        let context = Context::working(context)?;
+        refuse_if!(!IMPORTABLE_DOMAINS.lock().contains(&handle), Errno::of(libc::ENOENT));
         Ok(Pd::make(context, ProtectionDomain(handle), null_mut(), null_mut(), true))
     })
 }
@@ -154,12 +149,6 @@ pub struct Td {
     users: UseCount,
 }
 
-impl fmt::Debug for Td {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Td").field("users", &self.users).finish_non_exhaustive()
-    }
-}
-
 // SAFETY: `base` is the first field of a `repr(C)` structure, and C gets boxed ones only.
 unsafe impl Object for Td {
     type C = ibv_td;
@@ -170,10 +159,8 @@ pub(crate) extern "C" fn alloc_td(
     attributes: In<'_, ibv_td_init_attr>,
 ) -> *mut ibv_td {
     object("ibv_alloc_td", || {
-        let context = Context::of(context)?;
-        if attributes.as_ref().is_none_or(|attributes| attributes.comp_mask != 0) {
-            return Err(Errno::INVALID);
-        }
+        let context = Context::working(context)?;
+        refuse_if!(attributes.as_ref().is_none_or(|attributes| attributes.comp_mask != 0), Errno::INVALID);
         let td = Td { base: ibv_td { context: context.as_c() }, users: UseCount::default() };
         Ok(Box::new(td).into_c())
     })
@@ -192,7 +179,7 @@ pub(crate) extern "C" fn alloc_parent_domain(
     attributes: In<'_, ibv_parent_domain_init_attr>,
 ) -> *mut ibv_pd {
     object("ibv_alloc_parent_domain", || {
-        let context = Context::of(context)?;
+        let context = Context::working(context)?;
         let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
         let known = abi::IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS
             | abi::IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT

@@ -1,18 +1,17 @@
 //! What a program may ask of a device: attributes, ports, address and partition key tables, clocks.
 
 use crate::address_handle::{MAX_AH, gid_to_c};
-use crate::boundary::{copy_out, number, status};
+use crate::boundary::{copy_out, number, status, zero};
 use crate::context::{Context, OpenDevice};
 use crate::device::copy_string;
-use crate::errno::Errno;
-use crate::object::Object;
+use crate::errno::{Errno, refuse_if};
 use crate::work_queue::MAX_LOG_TABLE;
 use abi::{
     Handle, In, InOut, Out, ibv_context, ibv_cq_moderation_caps, ibv_device_attr, ibv_device_attr_ex, ibv_gid,
     ibv_gid_entry, ibv_packet_pacing_caps, ibv_port_attr, ibv_query_device_ex_input, ibv_rss_caps, ibv_tm_caps,
     ibv_values_ex,
 };
-use hca::limits;
+use hca::{LinkRate, limits};
 use std::ffi::{c_int, c_uint};
 use transport::RateLimit;
 use wire::flow::HashFields;
@@ -27,10 +26,31 @@ const PACED_QP_TYPES: [u32; 5] =
 pub(crate) const VENDOR_NUMBER: u32 = 0x02_7562;
 const VENDOR_PART: u32 = 1;
 
-/// The speed of a lane as ports tell it: 25 Gbit/s.
-const SPEED_EDR: u8 = 32;
-/// Four such lanes, in units of 100 Mbit/s.
-const PORT_SPEED: u64 = 4 * 250;
+/// The wires of ports: what they carry, how many lanes they have, and the speed of a lane, as ports tell these. The
+/// fastest is told in the field that came later.
+const WIRES: [(LinkRate, u8, u32); 10] = [
+    (LinkRate(25), 1, 1),
+    (LinkRate(100), 2, 1),
+    (LinkRate(200), 2, 2),
+    (LinkRate(250), 1, 32),
+    (LinkRate(400), 2, 4),
+    (LinkRate(500), 1, 64),
+    (LinkRate(1000), 2, 32),
+    (LinkRate(2000), 2, 64),
+    (LinkRate(4000), 2, 128),
+    (LinkRate(8000), 2, 256),
+];
+
+/// The fastest wire that carries no more than a port does: `active_width`, `active_speed` and `active_speed_ex`. The
+/// usual rate is that of four lanes of 25 Gbit/s: a plausible wire. There is none.
+fn wire_of(rate: LinkRate) -> (u8, u8, u32) {
+    let [slowest, ..] = WIRES;
+    let (_, width, speed) = WIRES.into_iter().rev().find(|(carries, ..)| *carries <= rate).unwrap_or(slowest);
+    match u8::try_from(speed) {
+        Ok(speed) => (width, speed, 0),
+        Err(_) => (width, 0, speed),
+    }
+}
 
 /// The one port.
 const ONLY_PORT: u8 = 1;
@@ -185,6 +205,7 @@ fn port_attributes(context: &Context) -> ibv_port_attr {
     let port = context.opened.device().port();
     let mut attributes = ibv_port_attr::zeroed();
     attributes.state = if port.active { abi::IBV_PORT_ACTIVE } else { abi::IBV_PORT_DOWN };
+    attributes.lid = port.imposed().lid;
     attributes.max_mtu = Mtu::B4096.code().into();
     attributes.active_mtu = port.mtu().code().into();
     attributes.gid_tbl_len = port.gids.len() as c_int;
@@ -192,15 +213,11 @@ fn port_attributes(context: &Context) -> ibv_port_attr {
     attributes.max_msg_sz = transport::MAX_MESSAGE as u32;
     attributes.pkey_tbl_len = 1;
     attributes.max_vl_num = 1;
-    // Four lanes of 25 Gbit/s each, the line rate of `transport::Limits`: a plausible wire. There is none.
-    attributes.active_width = 2;
-    attributes.active_speed = SPEED_EDR;
+    (attributes.active_width, attributes.active_speed, attributes.active_speed_ex) = wire_of(port.rate);
     // Link up, or disabled.
     attributes.phys_state = if port.active { 5 } else { 3 };
     attributes.link_layer = abi::IBV_LINK_LAYER_ETHERNET as u8;
     attributes.flags = abi::IBV_QPF_GRH_REQUIRED as u8;
-    // The field before has room for this speed.
-    attributes.active_speed_ex = 0;
     attributes
 }
 
@@ -215,10 +232,8 @@ pub(crate) unsafe extern "C" fn query_port_sized(
     size: usize,
 ) -> c_int {
     status("ibv_query_port", || {
-        let context = Context::of(context)?;
-        if out.is_null() || port != ONLY_PORT {
-            return Err(Errno::invalid("the device has one port, number 1"));
-        }
+        let context = Context::working(context)?;
+        refuse_if!(out.is_null() || port != ONLY_PORT, Errno::invalid("the device has one port, number 1"));
         // SAFETY: not null, so with room for `size` bytes.
         unsafe { copy_out(&port_attributes(context), out, size) };
         Ok(())
@@ -239,19 +254,16 @@ pub unsafe extern "C" fn ibv_query_port(context: Handle<'_, ibv_context>, port: 
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_query_port_speed(context: Handle<'_, ibv_context>, port: u32, mut speed: Out<'_, u64>) -> c_int {
     status("ibv_query_port_speed", || {
-        Context::of(context)?;
-        if port != u32::from(ONLY_PORT) {
-            return Err(Errno::invalid("the device has one port, number 1"));
-        }
-        speed.write(PORT_SPEED).ok_or_else(Errno::null)
+        let context = Context::working(context)?;
+        refuse_if!(port != u32::from(ONLY_PORT), Errno::invalid("the device has one port, number 1"));
+        let LinkRate(rate) = context.opened.device().port().rate;
+        speed.write(rate.into()).ok_or_else(Errno::null)
     })
 }
 
 /// Entry `index` of the GID table; `None` if it is empty.
 fn gid(context: &Context, port: u32, index: u32) -> Result<Option<Gid>, Errno> {
-    if port != u32::from(ONLY_PORT) {
-        return Err(Errno::invalid("the device has one port, number 1"));
-    }
+    refuse_if!(port != u32::from(ONLY_PORT), Errno::invalid("the device has one port, number 1"));
     let port = context.opened.device().port();
     let beyond = || {
         Errno::invalid(format_args!("index {index} is beyond the GID table; it may be 0 to {}", port.gids.len() - 1))
@@ -267,12 +279,11 @@ pub extern "C" fn ibv_query_gid(
     index: c_int,
     mut out: Out<'_, ibv_gid>,
 ) -> c_int {
-    number("ibv_query_gid", || {
-        let context = Context::of(context)?;
+    zero("ibv_query_gid", || {
+        let context = Context::working(context)?;
         let index = u32::try_from(index).map_err(|_| Errno::INVALID)?;
         let found = gid(context, port.into(), index)?;
-        out.write(gid_to_c(found.unwrap_or(Gid::ZERO))).ok_or_else(Errno::null)?;
-        Ok(0)
+        out.write(gid_to_c(found.unwrap_or(Gid::ZERO))).ok_or_else(Errno::null)
     })
 }
 
@@ -284,11 +295,10 @@ pub extern "C" fn ibv_query_gid_type(
     index: c_uint,
     mut kind: Out<'_, c_uint>,
 ) -> c_int {
-    number("ibv_query_gid_type", || {
-        let context = Context::of(context)?;
+    zero("ibv_query_gid_type", || {
+        let context = Context::working(context)?;
         let found = gid(context, port.into(), index)?;
-        kind.write(found.is_some().into()).ok_or_else(Errno::null)?;
-        Ok(0)
+        kind.write(found.is_some().into()).ok_or_else(Errno::null)
     })
 }
 
@@ -316,10 +326,8 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
     size: usize,
 ) -> c_int {
     status("ibv_query_gid_ex", || {
-        let context = Context::of(context)?;
-        if out.is_null() || flags != 0 {
-            return Err(Errno::INVALID);
-        }
+        let context = Context::working(context)?;
+        refuse_if!(out.is_null() || flags != 0, Errno::INVALID);
         let found = gid(context, port, index)?.ok_or(Errno::of(libc::ENODATA))?;
         // SAFETY: not null, so with room for `size` bytes.
         unsafe { copy_out(&entry(context, index, found), out, size) };
@@ -341,16 +349,12 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
 ) -> isize {
     let mut count = 0;
     let error = status("ibv_query_gid_table", || {
-        let context = Context::of(context)?;
-        if out.is_null() || flags != 0 || room == 0 || size == 0 {
-            return Err(Errno::INVALID);
-        }
+        let context = Context::working(context)?;
+        refuse_if!(out.is_null() || flags != 0 || room == 0 || size == 0, Errno::INVALID);
         let gids = context.opened.device().port().gids.clone();
         let present = gids.iter().enumerate().filter_map(|(index, gid)| Some((index as u32, (*gid)?)));
         for (index, gid) in present {
-            if count as usize == room {
-                return Err(Errno::INVALID);
-            }
+            refuse_if!(count as usize == room, Errno::INVALID);
             // SAFETY: there is room for more entries than were written so far.
             unsafe { copy_out(&entry(context, index, gid), out.byte_add(count as usize * size), size) };
             count += 1;
@@ -368,22 +372,23 @@ pub extern "C" fn ibv_query_pkey(
     index: c_int,
     mut out: Out<'_, u16>,
 ) -> c_int {
-    number("ibv_query_pkey", || {
-        Context::of(context)?;
-        if port != ONLY_PORT || index != 0 {
-            return Err(Errno::invalid("there is one partition key, index 0 of port 1"));
-        }
-        out.write(Pkey::DEFAULT.value().to_be()).ok_or_else(Errno::null)?;
-        Ok(0)
+    zero("ibv_query_pkey", || {
+        let context = Context::working(context)?;
+        refuse_if!(port != ONLY_PORT || index != 0, Errno::invalid("there is one partition key, index 0 of port 1"));
+        out.write(only_pkey(context).to_be()).ok_or_else(Errno::null)
     })
+}
+
+/// The one partition key.
+fn only_pkey(context: &Context) -> u16 {
+    context.opened.device().port().imposed().pkey.unwrap_or(Pkey::DEFAULT.value())
 }
 
 /// The index of a partition key.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_get_pkey_index(context: Handle<'_, ibv_context>, port: u8, pkey: u16) -> c_int {
     number("ibv_get_pkey_index", || {
-        Context::of(context)?;
-        let ours = Pkey::DEFAULT.value().to_be();
+        let ours = only_pkey(Context::working(context)?).to_be();
         if port == ONLY_PORT && pkey == ours { Ok(0) } else { Err(Errno::INVALID) }
     })
 }
@@ -391,7 +396,7 @@ pub extern "C" fn ibv_get_pkey_index(context: Handle<'_, ibv_context>, port: u8,
 /// The clock whose time completions carry.
 pub(crate) extern "C" fn query_rt_values(context: Handle<'_, ibv_context>, values: InOut<'_, ibv_values_ex>) -> c_int {
     status("ibv_query_rt_values_ex", || {
-        let context = Context::of(context)?;
+        let context = Context::working(context)?;
         let values = values.as_mut().ok_or_else(Errno::null)?;
         let asked = values.comp_mask;
         values.comp_mask = 0;
@@ -414,7 +419,7 @@ pub extern "C" fn ibv_resolve_eth_l2_from_gid(
     _vlan: *mut u16,
 ) -> c_int {
     status("ibv_resolve_eth_l2_from_gid", || {
-        Context::of(context)?;
+        Context::working(context)?;
         Err(Errno::UNSUPPORTED)
     })
 }

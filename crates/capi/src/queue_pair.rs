@@ -11,7 +11,6 @@ use crate::work_builder::Builder;
 use abi::{Handle, ibv_context, ibv_qp, ibv_qp_cap, ibv_qp_ex, ibv_qp_init_attr, ibv_rwq_ind_table, ibv_xrcd};
 use hca::Qp;
 use std::ffi::c_uint;
-use std::fmt;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex};
 use transport::{Capabilities, Kind};
@@ -37,15 +36,13 @@ pub struct QueuePair {
     pub(crate) handles: Arc<()>,
 }
 
-impl fmt::Debug for QueuePair {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("QueuePair").field("qpn", &self.qp.qpn()).finish_non_exhaustive()
-    }
-}
-
 // SAFETY: `base` is the first field of a `repr(C)` structure, and C gets boxed ones only.
 unsafe impl Object for QueuePair {
     type C = ibv_qp;
+
+    fn device_has_failed(&self) -> bool {
+        self.opened.device().has_failed()
+    }
 
     fn has_its_handle(&self) -> bool {
         field!(self.base, qp_base.handle) == self.qp.qpn().value()

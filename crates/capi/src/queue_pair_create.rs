@@ -6,7 +6,7 @@ use crate::completion_queue::CompletionQueue;
 use crate::context::{Context, OpenDevice};
 use crate::cross_call_lock::CrossCallLock;
 use crate::ece;
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::object::{Object, Public, field};
 use crate::protection_domain::Pd;
 use crate::queue_pair::{QueuePair, capabilities_to_c, kind};
@@ -89,9 +89,7 @@ fn rss(conf: &ibv_rx_hash_conf) -> Result<Rss, Errno> {
     }
     let unknown = || Errno::unsupported("rx_hash_fields_mask has bits that are not offered");
     let fields = HashFields::from_bits(conf.rx_hash_fields_mask).ok_or_else(unknown)?;
-    if !fields.is_consistent() {
-        return Err(Errno::invalid("rx_hash_fields_mask names fields that no packet has together"));
-    }
+    refuse_if!(!fields.is_consistent(), Errno::invalid("rx_hash_fields_mask names fields that no packet has together"));
     // SAFETY: not null, so of the length that was just checked.
     let key = unsafe { conf.rx_hash_key.cast::<[u8; HASH_KEY_LENGTH]>().read() };
     Ok(Rss { key, fields })
@@ -303,7 +301,7 @@ pub(crate) extern "C" fn create_qp_ex(
     attributes: InOut<'_, ibv_qp_init_attr_ex>,
 ) -> *mut ibv_qp {
     object("ibv_create_qp_ex", || {
-        let context = Context::of(context)?;
+        let context = Context::working(context)?;
         let attributes = attributes.as_mut().ok_or_else(Errno::null)?;
         let has = |bit: u32| attributes.comp_mask & bit != 0;
         let known = (abi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS << 1) - 1;
@@ -340,7 +338,7 @@ pub(crate) extern "C" fn open_qp(
     attributes: In<'_, ibv_qp_open_attr>,
 ) -> *mut ibv_qp {
     object("ibv_open_qp", || {
-        let context = Context::of(context)?;
+        let context = Context::working(context)?;
         let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
         let needed = abi::IBV_QP_OPEN_ATTR_NUM | abi::IBV_QP_OPEN_ATTR_XRCD | abi::IBV_QP_OPEN_ATTR_TYPE;
         if attributes.comp_mask & needed != needed || attributes.qp_type != abi::IBV_QPT_XRC_RECV {
@@ -365,9 +363,7 @@ pub extern "C" fn ibv_destroy_qp(qp: Owned<'_, ibv_qp>) -> c_int {
         if pair.qp.is_attached(&pair.opened.nic) {
             return Err(Errno::busy("the queue pair is attached to a multicast group"));
         }
-        if pair.qp.has_flows() {
-            return Err(Errno::busy("the queue pair has flows"));
-        }
+        refuse_if!(pair.qp.has_flows(), Errno::busy("the queue pair has flows"));
         let qpn = pair.qp.qpn();
         {
             let mut objects = pair.opened.objects();

@@ -2,7 +2,7 @@
 //! together.
 
 use crate::boundary::data_path::{status, value};
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::memory_window;
 use crate::object::{Object, field};
 use crate::posting::{self, sge_from_c};
@@ -214,9 +214,7 @@ unsafe fn inline(pair: &QueuePair, builder: &mut Builder, buffers: &[ibv_data_bu
         return Err(Errno::invalid("more inline data than the queue pair takes"));
     }
     for buffer in buffers.iter().filter(|buffer| buffer.length > 0) {
-        if buffer.addr.is_null() {
-            return Err(Errno::INVALID);
-        }
+        refuse_if!(buffer.addr.is_null(), Errno::INVALID);
         if memory::is_in_gpu_region(buffer.addr.addr() as u64, buffer.length as u64) {
             return Err(Errno::invalid("inline data is read by the processor, which cannot read a GPU's memory"));
         }

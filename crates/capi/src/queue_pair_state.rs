@@ -4,7 +4,7 @@
 use crate::address_handle::{vector_from_c, vector_to_c};
 use crate::boundary::status;
 use crate::completion_counter::{ALL_WORK, CompletionCounter};
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::object::{Object, set_field};
 use crate::queue_pair::{QueuePair, capabilities_to_c};
 use crate::registry::lock;
@@ -37,9 +37,7 @@ fn migration(value: c_uint) -> Result<MigrationState, Errno> {
 
 /// What C asks for, in the transport's words.
 fn modification(pair: &QueuePair, attributes: &ibv_qp_attr, mask: u32) -> Result<Modify, Errno> {
-    if mask & !KNOWN_ATTRIBUTES != 0 {
-        return Err(Errno::invalid("attr_mask has a bit that is no attribute"));
-    }
+    refuse_if!(mask & !KNOWN_ATTRIBUTES != 0, Errno::invalid("attr_mask has a bit that is no attribute"));
     fn take<T>(mask: u32, bit: u32, value: impl FnOnce() -> Result<T, Errno>) -> Result<Option<T>, Errno> {
         if mask & bit == 0 { Ok(None) } else { value().map(Some) }
     }
@@ -202,15 +200,9 @@ pub extern "C" fn ibv_qp_attach_comp_cntr(
     status("ibv_qp_attach_comp_cntr", || {
         let (pair, it) = (QueuePair::by_handle(qp)?, CompletionCounter::by_handle(counter)?);
         let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
-        if attributes.comp_mask != 0 {
-            return Err(Errno::invalid("comp_mask has bits that are not known"));
-        }
-        if attributes.op_mask & !ALL_WORK != 0 {
-            return Err(Errno::unsupported("work that the device does not count"));
-        }
-        if attributes.op_mask == 0 {
-            return Err(Errno::invalid("nothing to count"));
-        }
+        refuse_if!(attributes.comp_mask != 0, Errno::invalid("comp_mask has bits that are not known"));
+        refuse_if!(attributes.op_mask & !ALL_WORK != 0, Errno::unsupported("work that the device does not count"));
+        refuse_if!(attributes.op_mask == 0, Errno::invalid("nothing to count"));
         if !Arc::ptr_eq(&it.opened, &pair.opened) {
             return Err(Errno::invalid("the counter is of another context than the queue pair"));
         }

@@ -4,7 +4,7 @@ use crate::acknowledgements::Acknowledgements;
 use crate::boundary::{object, status};
 use crate::completion_queue::CompletionQueue;
 use crate::context::{Context, OpenDevice};
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::object::{Object, Public, field};
 use crate::protection_domain::Pd;
 use crate::use_count::UseCount;
@@ -15,7 +15,6 @@ use abi::{
 };
 use hca::{AsyncEvent, SharedQueue, SharedQueueKind, TagMatching, Xrc};
 use std::ffi::{c_int, c_void};
-use std::fmt;
 use std::sync::Arc;
 use transport::SrqModify;
 
@@ -29,12 +28,6 @@ pub struct SharedReceiveQueue {
     pub(crate) users: UseCount,
     xrcd: *mut ibv_xrcd,
     cq: *mut ibv_cq,
-}
-
-impl fmt::Debug for SharedReceiveQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedReceiveQueue").field("number", &self.queue.number()).finish_non_exhaustive()
-    }
 }
 
 /// Hardware rounds up to one less than a power of two, and programs live off what it rounds up to.
@@ -56,6 +49,10 @@ enum QueueExtra<'a> {
 unsafe impl Object for SharedReceiveQueue {
     type C = ibv_srq;
 
+    fn device_has_failed(&self) -> bool {
+        self.opened.device().has_failed()
+    }
+
     fn has_its_handle(&self) -> bool {
         field!(self.base, handle) == self.queue.number().value()
     }
@@ -71,9 +68,7 @@ impl SharedReceiveQueue {
     ) -> Result<*mut ibv_srq, Errno> {
         let domain = Pd::by_handle(pd)?;
         let opened = Arc::clone(&context.opened);
-        if attributes.max_wr == 0 {
-            return Err(Errno::invalid("max_wr is 0"));
-        }
+        refuse_if!(attributes.max_wr == 0, Errno::invalid("max_wr is 0"));
         let (max_wr, max_sge) = (rounded_up(attributes.max_wr), attributes.max_sge.max(1));
         let (mut xrcd, mut completion_queue) = (Handle::null(), Handle::null());
         let kind = match part {
@@ -137,7 +132,7 @@ pub(crate) extern "C" fn create_srq_ex(
     attributes: InOut<'_, ibv_srq_init_attr_ex>,
 ) -> *mut ibv_srq {
     object("ibv_create_srq_ex", || {
-        let context = Context::of(context)?;
+        let context = Context::working(context)?;
         let attributes = attributes.as_mut().ok_or_else(Errno::null)?;
         let known = (abi::IBV_SRQ_INIT_ATTR_TM << 1) - 1;
         if attributes.comp_mask & !known != 0 || attributes.comp_mask & abi::IBV_SRQ_INIT_ATTR_PD == 0 {
@@ -151,9 +146,7 @@ pub(crate) extern "C" fn create_srq_ex(
             abi::IBV_SRQT_BASIC => None,
             abi::IBV_SRQT_XRC => {
                 let needed = abi::IBV_SRQ_INIT_ATTR_XRCD | abi::IBV_SRQ_INIT_ATTR_CQ;
-                if attributes.comp_mask & needed != needed {
-                    return Err(Errno::INVALID);
-                }
+                refuse_if!(attributes.comp_mask & needed != needed, Errno::INVALID);
                 // SAFETY: fields of the attributes, which the manual page wants null or objects of these types.
                 Some(unsafe { QueueExtra::Xrc { xrcd: Handle::new(attributes.xrcd), cq: Handle::new(attributes.cq) } })
             }
@@ -163,9 +156,7 @@ pub(crate) extern "C" fn create_srq_ex(
                 if attributes.comp_mask & needed != needed || max_tags == 0 {
                     return Err(Errno::invalid("tag matching needs a completion queue and a number of tags"));
                 }
-                if max_ops > hca::limits::MAX_WR {
-                    return Err(Errno::invalid("max_ops is more than the device takes"));
-                }
+                refuse_if!(max_ops > hca::limits::MAX_WR, Errno::invalid("max_ops is more than the device takes"));
                 // SAFETY: as above.
                 Some(QueueExtra::Tags { max_tags, cq: unsafe { Handle::new(attributes.cq) } })
             }
@@ -180,9 +171,7 @@ pub(crate) extern "C" fn create_srq_ex(
 pub(crate) extern "C" fn get_srq_num(srq: Handle<'_, ibv_srq>, mut number: Out<'_, u32>) -> c_int {
     status("ibv_get_srq_num", || {
         let queue = SharedReceiveQueue::of(srq)?;
-        if queue.queue.xrc().is_none() {
-            return Err(Errno::INVALID);
-        }
+        refuse_if!(queue.queue.xrc().is_none(), Errno::INVALID);
         number.write(queue.queue.number().value()).ok_or_else(Errno::null)?;
         Ok(())
     })
@@ -195,16 +184,12 @@ pub extern "C" fn ibv_modify_srq(srq: Handle<'_, ibv_srq>, attributes: In<'_, ib
         let queue = SharedReceiveQueue::by_handle(srq)?;
         let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
         let mask = mask as u32;
-        if mask & !(abi::IBV_SRQ_MAX_WR | abi::IBV_SRQ_LIMIT) != 0 {
-            return Err(Errno::INVALID);
-        }
+        refuse_if!(mask & !(abi::IBV_SRQ_MAX_WR | abi::IBV_SRQ_LIMIT) != 0, Errno::INVALID);
         let modify = SrqModify {
             max_wr: (mask & abi::IBV_SRQ_MAX_WR != 0).then(|| rounded_up(attributes.max_wr)),
             limit: (mask & abi::IBV_SRQ_LIMIT != 0).then_some(attributes.srq_limit),
         };
-        if modify.max_wr.is_some_and(|max_wr| max_wr == 0 || max_wr > hca::limits::MAX_WR) {
-            return Err(Errno::INVALID);
-        }
+        refuse_if!(modify.max_wr.is_some_and(|max_wr| max_wr == 0 || max_wr > hca::limits::MAX_WR), Errno::INVALID);
         Ok(queue.opened.nic.modify_srq(&queue.queue, &modify)?)
     })
 }

@@ -2,7 +2,7 @@
 //! were mounted there; the answers are what one gets for a file that is not there.
 
 use crate::boundary::number;
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use abi::{Handle, ibv_device};
 use latch::PerProcess;
 use std::ffi::{CStr, CString, OsStr, c_char, c_int};
@@ -34,9 +34,7 @@ pub unsafe extern "C" fn ibv_read_sysfs_file(
     size: usize,
 ) -> c_int {
     number("ibv_read_sysfs_file", || {
-        if directory.is_null() || file.is_null() || buffer.is_null() {
-            return Err(Errno::INVALID);
-        }
+        refuse_if!(directory.is_null() || file.is_null() || buffer.is_null(), Errno::INVALID);
         // SAFETY: not null, so C strings.
         let (directory, file) = unsafe { (CStr::from_ptr(directory), CStr::from_ptr(file)) };
         let path = |text: &CStr| Path::new(OsStr::from_bytes(text.to_bytes())).to_path_buf();

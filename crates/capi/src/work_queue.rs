@@ -4,7 +4,7 @@
 use crate::boundary::{data_path, object, status};
 use crate::completion_queue::CompletionQueue;
 use crate::context::{Context, OpenDevice};
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::object::{Object, Public, field, program_field, set_field};
 use crate::posting::post_receives;
 use crate::protection_domain::Pd;
@@ -15,7 +15,6 @@ use abi::{
 };
 use hca::{Joins, Qp, RawOptions};
 use std::ffi::{c_int, c_uint};
-use std::fmt;
 use std::slice;
 use std::sync::Arc;
 use transport::{Capabilities, Kind, Limits, Modify, QueuePairConfig, State};
@@ -34,15 +33,13 @@ pub struct WorkQueue {
     users: UseCount,
 }
 
-impl fmt::Debug for WorkQueue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WorkQueue").field("number", &self.qp.qpn()).finish_non_exhaustive()
-    }
-}
-
 // SAFETY: `base` is the first field of a `repr(C)` structure, and C gets boxed ones only.
 unsafe impl Object for WorkQueue {
     type C = ibv_wq;
+
+    fn device_has_failed(&self) -> bool {
+        self.opened.device().has_failed()
+    }
 
     fn has_its_handle(&self) -> bool {
         field!(self.base, handle) == self.qp.qpn().value()
@@ -65,19 +62,15 @@ pub(crate) extern "C" fn create_wq(
     attributes: InOut<'_, ibv_wq_init_attr>,
 ) -> *mut ibv_wq {
     object("ibv_create_wq", || {
-        let context = Context::of(context)?;
+        let context = Context::working(context)?;
         let attributes = attributes.as_mut().ok_or_else(Errno::null)?;
         if attributes.comp_mask & !abi::IBV_WQ_INIT_ATTR_FLAGS != 0 {
             return Err(Errno::invalid("comp_mask has bits that are not known"));
         }
-        if attributes.wq_type != abi::IBV_WQT_RQ {
-            return Err(Errno::invalid("no such type of work queue"));
-        }
+        refuse_if!(attributes.wq_type != abi::IBV_WQT_RQ, Errno::invalid("no such type of work queue"));
         let flags = if attributes.comp_mask == 0 { 0 } else { attributes.create_flags };
         check_flags(flags)?;
-        if attributes.max_wr == 0 {
-            return Err(Errno::invalid("max_wr is 0"));
-        }
+        refuse_if!(attributes.max_wr == 0, Errno::invalid("max_wr is 0"));
         // SAFETY: fields of the attributes, which the manual page wants null or objects of these types.
         let (pd, cq) = unsafe { (Handle::new(attributes.pd), Handle::new(attributes.cq)) };
         let (domain, queue) = (Pd::by_handle(pd)?, CompletionQueue::by_handle(cq)?);
@@ -220,12 +213,6 @@ pub struct IndirectionTable {
     pub(crate) users: UseCount,
 }
 
-impl fmt::Debug for IndirectionTable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IndirectionTable").field("queues", &self.queues.len()).finish_non_exhaustive()
-    }
-}
-
 // SAFETY: `base` is the first field of a `repr(C)` structure, and C gets boxed ones only.
 unsafe impl Object for IndirectionTable {
     type C = ibv_rwq_ind_table;
@@ -240,11 +227,9 @@ pub(crate) extern "C" fn create_rwq_ind_table(
     attributes: In<'_, ibv_rwq_ind_table_init_attr>,
 ) -> *mut ibv_rwq_ind_table {
     object("ibv_create_rwq_ind_table", || {
-        let context = Context::of(context)?;
+        let context = Context::working(context)?;
         let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
-        if attributes.comp_mask != 0 {
-            return Err(Errno::invalid("comp_mask has bits that are not known"));
-        }
+        refuse_if!(attributes.comp_mask != 0, Errno::invalid("comp_mask has bits that are not known"));
         if attributes.log_ind_tbl_size > MAX_LOG_TABLE || attributes.ind_tbl.is_null() {
             return Err(Errno::invalid("ind_tbl is null, or larger than the device takes"));
         }

@@ -2,7 +2,7 @@
 
 use crate::boundary::{object, status};
 use crate::context::Context;
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::object::Object;
 use crate::registry::{PerProcess, lock};
 use crate::use_count::UseCount;
@@ -10,7 +10,6 @@ use abi::{Handle, In, Owned, ibv_context, ibv_xrcd, ibv_xrcd_init_attr};
 use hca::Qp;
 use std::collections::HashMap;
 use std::ffi::c_int;
-use std::fmt;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -22,12 +21,6 @@ pub struct XrcDomain {
     pub(crate) number: u32,
     pub(crate) users: UseCount,
     domain: Arc<Domain>,
-}
-
-impl fmt::Debug for XrcDomain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("XrcDomain").field("number", &self.number).finish_non_exhaustive()
-    }
 }
 
 /// The domain itself.
@@ -77,7 +70,7 @@ pub(crate) extern "C" fn open_xrcd(
     attributes: In<'_, ibv_xrcd_init_attr>,
 ) -> *mut ibv_xrcd {
     object("ibv_open_xrcd", || {
-        let context = Context::of(context)?;
+        let context = Context::working(context)?;
         let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
         let needed = abi::IBV_XRCD_INIT_ATTR_FD | abi::IBV_XRCD_INIT_ATTR_OFLAGS;
         if attributes.comp_mask & needed != needed
@@ -101,9 +94,7 @@ pub(crate) extern "C" fn open_xrcd(
 fn domain_of_file(fd: c_int, flags: c_int) -> Result<Arc<Domain>, Errno> {
     let mut stat = MaybeUninit::<libc::stat>::uninit();
     // SAFETY: a place for the answer; the descriptor is only looked at.
-    if unsafe { libc::fstat(fd, stat.as_mut_ptr()) } != 0 {
-        return Err(std::io::Error::last_os_error().into());
-    }
+    refuse_if!(unsafe { libc::fstat(fd, stat.as_mut_ptr()) } != 0, std::io::Error::last_os_error().into());
     // SAFETY: filled by the call.
     let stat = unsafe { stat.assume_init() };
     let mut domains = BY_FILE.lock();

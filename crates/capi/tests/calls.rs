@@ -113,7 +113,7 @@ fn field(call: &Call, wanted: &str) -> String {
 }
 
 /// The trace is the process's: one test at a time.
-static TURN: Mutex<()> = Mutex::new(());
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn listen() -> Kept {
     let kept = Kept::default();
@@ -181,7 +181,7 @@ unsafe fn connect(context: *mut ibv_context, qp: *mut ibv_qp) {
 
 #[test]
 fn a_small_program_is_told_call_by_call() {
-    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let kept = listen();
     // SAFETY: a C program that keeps the rules of the manual pages.
     unsafe {
@@ -341,7 +341,7 @@ fn a_small_program_is_told_call_by_call() {
 
 #[test]
 fn calls_and_events_of_the_connection_manager_are_told() {
-    let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let kept = listen();
     // SAFETY: a C program that keeps the rules of the manual pages.
     unsafe {

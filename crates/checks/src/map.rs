@@ -152,7 +152,7 @@ impl<K: Key, V> Map<K, V> {
         self.values.get_mut(slot)?.as_mut().map(|(_, value)| value)
     }
 
-    /// Puts a value in, and answers the one that was there.
+    /// Puts a value in, and returns the one that was there.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         self.slot_of(key).replace((key, value)).map(|(_, old)| old)
     }

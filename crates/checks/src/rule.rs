@@ -8,95 +8,48 @@ use core::fmt;
 use core::num::ParseIntError;
 use core::str::FromStr;
 
-/// How bad it is.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Severity {
-    /// Worth knowing.
-    Note,
-    /// Correct, and slower than it could be.
-    Performance,
-    /// May go wrong on other hardware, or at another time.
-    Warning,
-    /// Wrong.
-    Error,
-}
-
-impl Severity {
-    /// Every one, from the least.
-    pub const ALL: [Severity; 4] = [Severity::Note, Severity::Performance, Severity::Warning, Severity::Error];
-
-    /// The word for it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Severity::Note => "note",
-            Severity::Performance => "performance",
-            Severity::Warning => "warning",
-            Severity::Error => "error",
-        }
+wire::named! {
+    /// How bad it is.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+    pub enum Severity {
+        /// Worth knowing.
+        Note: "note",
+        /// Correct, and slower than it could be.
+        Performance: "performance",
+        /// May go wrong on other hardware, or at another time.
+        Warning: "warning",
+        /// Wrong.
+        Error: "error",
     }
 }
 
-impl fmt::Display for Severity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+wire::named! {
+    /// What a rule is about. The hundreds of its number say the same.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+    pub enum Family {
+        /// Work that failed: 1xx. Explanations.
+        Work: "work",
+        /// Memory: 2xx.
+        Memory: "memory",
+        /// Posting: 3xx.
+        Posting: "posting",
+        /// Completions: 4xx.
+        Completions: "completions",
+        /// Queue pairs and how they are connected: 5xx.
+        Connections: "connections",
+        /// Processes, threads, lives of objects: 6xx.
+        Processes: "processes",
+        /// The connection manager: 7xx.
+        Manager: "manager",
+        /// Calls that were refused: 8xx. Explanations.
+        Calls: "calls",
+        /// What happens without a call, and what does not happen: stalls, asynchronous events, packets dropped: 9xx.
+        /// Explanations.
+        Events: "events",
     }
-}
-
-/// What a rule is about. The hundreds of its number say the same.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Family {
-    /// Work that failed: 1xx. Explanations.
-    Work,
-    /// Memory: 2xx.
-    Memory,
-    /// Posting: 3xx.
-    Posting,
-    /// Completions: 4xx.
-    Completions,
-    /// Queue pairs and how they are connected: 5xx.
-    Connections,
-    /// Processes, threads, lives of objects: 6xx.
-    Processes,
-    /// The connection manager: 7xx.
-    Manager,
-    /// Calls that were refused: 8xx. Explanations.
-    Calls,
-    /// What happens without a call, and what does not happen: stalls, asynchronous events, packets dropped: 9xx.
-    /// Explanations.
-    Events,
 }
 
 impl Family {
-    /// Every one, by number.
-    pub const ALL: [Family; 9] = [
-        Family::Work,
-        Family::Memory,
-        Family::Posting,
-        Family::Completions,
-        Family::Connections,
-        Family::Processes,
-        Family::Manager,
-        Family::Calls,
-        Family::Events,
-    ];
-
-    /// The word for it.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Family::Work => "work",
-            Family::Memory => "memory",
-            Family::Posting => "posting",
-            Family::Completions => "completions",
-            Family::Connections => "connections",
-            Family::Processes => "processes",
-            Family::Manager => "manager",
-            Family::Calls => "calls",
-            Family::Events => "events",
-        }
-    }
-
     /// Whether its rules explain what failed by itself. The others find what goes unnoticed.
     #[must_use]
     pub const fn explains(self) -> bool {

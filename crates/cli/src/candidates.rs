@@ -29,6 +29,16 @@ pub fn words(known: &'static [&'static str]) -> ArgValueCompleter {
     })
 }
 
+/// Failure scripts: those that come with ubiverbs, and files.
+pub fn scripts() -> ArgValueCompleter {
+    ArgValueCompleter::new(|typed: &OsStr| {
+        let names = failures::library::NAMES.iter().map(|name| ((*name).to_owned(), String::new()));
+        let mut all = beginning_with(typed, names);
+        all.extend(PathCompleter::any().complete(typed));
+        all
+    })
+}
+
 /// Faults that `--faults` knows, behind those that are there already.
 pub fn faults() -> ArgValueCompleter {
     const FAULTS: [(&str, &str); 11] = [

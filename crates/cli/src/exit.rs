@@ -142,6 +142,12 @@ pub enum Failure {
         /// What is wrong with it.
         reason: String,
     },
+    /// A program that runs was not to be broken.
+    #[error("{source}")]
+    Inject {
+        /// Why not.
+        source: hca::inject::InjectError,
+    },
     /// A scenario that makes no sense: which line or option, and what was expected.
     #[error("{0}")]
     Script(String),
@@ -179,6 +185,9 @@ pub enum Failure {
         /// Why.
         obstacle: String,
     },
+    /// A command that is to be tortured fails anyway.
+    #[error("the command fails without any failure script, so there is nothing to test: {0}")]
+    Unhealthy(String),
     /// The peer said something that has no meaning.
     #[error("the other side does not speak our protocol; it said {0:?}")]
     Nonsense(String),

@@ -5,7 +5,7 @@ pub mod entry;
 pub mod errno;
 mod line;
 mod log;
-mod nearest;
+pub mod nearest;
 mod search;
 
 use crate::candidates::beginning_with;

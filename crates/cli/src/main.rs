@@ -14,16 +14,19 @@ mod doctor;
 mod exit;
 mod explain;
 mod greeting;
+mod inject;
 mod manual;
 mod measure;
 mod meeting;
 mod nics;
 mod peer;
+mod report;
 mod run;
 mod second_side;
 mod simulate;
 mod station;
 mod style;
+mod torture;
 mod why;
 
 use clap::error::ErrorKind;
@@ -62,10 +65,12 @@ enum Command {
     Demo(demo::Options),
     Bench(bench::Options),
     Run(run::Options),
+    Inject(inject::Options),
     Devices(devices::Options),
     Doctor(doctor::Options),
     Cluster(cluster::Options),
     Simulate(simulate::Options),
+    Torture(torture::Options),
     Explain(explain::Options),
     Why(why::Options),
     Completions(completions::Options),
@@ -100,11 +105,13 @@ fn main() -> ExitCode {
         Command::Demo(options) => demo::run(&options, out),
         Command::Bench(options) => bench::run(&options, out),
         Command::Run(options) => run::run(&options),
+        Command::Inject(options) => inject::run(&options, out),
         Command::Devices(options) => devices::run(&options, out),
         Command::Doctor(options) => doctor::run(&options, out),
         Command::Cluster(options) => cluster::run(&options, out),
         Command::ClusterMember(options) => cluster::run_member(&options),
         Command::Simulate(options) => simulate::run(&options, out),
+        Command::Torture(options) => torture::run(&options, out),
         Command::Manual(options) => manual::run(&options, Arguments::command()),
         Command::Explain(options) => explain::run(&options, out),
         Command::Why(options) => why::run(&options, out),

@@ -20,6 +20,11 @@ fn read(text: &str) -> Result<String, String> {
 }
 
 impl NicsOption {
+    /// What the user said.
+    pub fn word(&self) -> Option<&str> {
+        self.nics.as_deref()
+    }
+
     /// From here on the environment says so.
     #[allow(unsafe_code, reason = "the environment has no safe form")]
     pub fn apply(&self) {

@@ -265,7 +265,7 @@ fn check_devices(names: &[String]) -> Result<(), Failure> {
 }
 
 /// The program may change its directory before it opens the file, and cannot say well that it could not.
-fn path_of_file(option: &'static str, path: &Path) -> Result<PathBuf, Failure> {
+pub fn path_of_file(option: &'static str, path: &Path) -> Result<PathBuf, Failure> {
     let wrong = |reason: String| Failure::Argument { option, text: path.display().to_string(), reason };
     let path = std::path::absolute(path).map_err(|error| wrong(error.to_string()))?;
     if path.is_dir() {

@@ -1,6 +1,8 @@
 //! `ubiverbs simulate`: a network of switches and up to ten thousand hosts, with the real transport in each, on a
 //! virtual clock.
 
+mod failures;
+
 use crate::exit::{Exit, Failure};
 use clap::{Args, ValueHint};
 use fabric::{Congestion, Network, Report, Scenario, Script, Shape};
@@ -45,6 +47,9 @@ pub struct Options {
     /// Any statement of a script, as often as needed: --set 'fail links 2 at 1ms'
     #[arg(long = "set", value_name = "STATEMENT")]
     statements: Vec<String>,
+    /// A failure script (docs/failures.md), as often as needed: hosts are host0, host1, ... there, switches switch0, ...
+    #[arg(long = "script", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    failure_scripts: Vec<PathBuf>,
     /// Print one JSON document instead of text
     #[arg(long)]
     json: bool,
@@ -152,7 +157,7 @@ fn scenario(options: &Options) -> Result<Scenario, Failure> {
     }
     // What fits badly only in the end has an origin, too: a line, or an option.
     let told = |error: fabric::ScriptError| match &name {
-        Some(name) if !error.origin.starts_with("--") => Failure::Script(format!("{name}: {error}")),
+        Some(name) if error.origin.starts_with("line ") => Failure::Script(format!("{name}: {error}")),
         _ => Failure::Script(error.to_string()),
     };
     let single = [
@@ -171,6 +176,17 @@ fn scenario(options: &Options) -> Result<Scenario, Failure> {
     }
     for statement in &options.statements {
         script.add("--set", statement).map_err(told)?;
+    }
+    for path in &options.failure_scripts {
+        let name = path.display();
+        let text = fs::read_to_string(path).map_err(|source| Failure::Read { path: path.clone(), source })?;
+        let broken = ::failures::Script::parse(&text).map_err(|error| Failure::Script(format!("{name}: {error}")))?;
+        let wrong = |(line, what)| Failure::Script(format!("{name}: line {line}: {what}"));
+        for (line, statement) in failures::statements(&broken, script.scenario()).map_err(wrong)? {
+            script
+                .add(&format!("{name}: line {line}"), &statement)
+                .map_err(|error| Failure::Script(error.to_string()))?;
+        }
     }
     if options.pcap.is_some() && script.scenario().capture.is_empty() {
         script.add("--pcap", "capture 0").map_err(told)?;

@@ -1,4 +1,4 @@
-//! All-reduce of four processes beside Open MPI over the same NIC, by turns: `cargo bench -p ubiverbs-cluster`.
+//! All-reduce of four processes and of Open MPI over the same NIC, alternating: `cargo bench -p ubiverbs-cluster`.
 //!
 //! `UBIVERBS_DIST` is where `cargo xtask dist` put the program `ubiverbs`, if not in `target/dist`; without Open MPI
 //! only our own figures are printed. `UBIVERBS_SIZES="8 2000 65536 500"` measures other sizes: bytes and times.

@@ -2,7 +2,6 @@
 //! message gets.
 
 use alloc::boxed::Box;
-use core::fmt;
 use core::time::Duration;
 
 use trace::DropReason;
@@ -14,81 +13,49 @@ use crate::output::Passed;
 use crate::proof::RTU_REPEATS;
 use crate::{Connect, ListenerId, Route, Time};
 
-/// The states of a connection (specification 12.9.7). The active side walks down the left, the passive side down the
-/// right:
-///
-/// ```text
-///        ReqSent            ReqReceived
-///    MraReqReceived          MraReqSent
-///      RepReceived             RepSent
-///       MraRepSent         MraRepReceived
-///                Established
-///        DreqSent           DreqReceived
-///                 Timewait
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum State {
-    /// We sent a REQ.
-    ReqSent,
-    /// The peer says that its answer takes a while.
-    MraReqReceived,
-    /// We got a REQ.
-    ReqReceived,
-    /// We said that our answer takes a while.
-    MraReqSent,
-    /// We sent a REP.
-    RepSent,
-    /// The peer says that its answer takes a while.
-    MraRepReceived,
-    /// We got a REP.
-    RepReceived,
-    /// We said that our answer takes a while.
-    MraRepSent,
-    /// Both sides agree.
-    Established,
-    /// We sent a DREQ.
-    DreqSent,
-    /// We got a DREQ.
-    DreqReceived,
-    /// It is over, and late messages are still answered.
-    Timewait,
+wire::named! {
+    /// The states of a connection (specification 12.9.7). The active side walks down the left, the passive side down the
+    /// right:
+    ///
+    /// ```text
+    ///        ReqSent            ReqReceived
+    ///    MraReqReceived          MraReqSent
+    ///      RepReceived             RepSent
+    ///       MraRepSent         MraRepReceived
+    ///                Established
+    ///        DreqSent           DreqReceived
+    ///                 Timewait
+    /// ```
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+    pub enum State {
+        /// We sent a REQ.
+        ReqSent: "REQ sent",
+        /// The peer says that its answer takes a while.
+        MraReqReceived: "MRA(REQ) received",
+        /// We got a REQ.
+        ReqReceived: "REQ received",
+        /// We said that our answer takes a while.
+        MraReqSent: "MRA(REQ) sent",
+        /// We sent a REP.
+        RepSent: "REP sent",
+        /// The peer says that its answer takes a while.
+        MraRepReceived: "MRA(REP) received",
+        /// We got a REP.
+        RepReceived: "REP received",
+        /// We said that our answer takes a while.
+        MraRepSent: "MRA(REP) sent",
+        /// Both sides agree.
+        Established: "established",
+        /// We sent a DREQ.
+        DreqSent: "DREQ sent",
+        /// We got a DREQ.
+        DreqReceived: "DREQ received",
+        /// It is over, and late messages are still answered.
+        Timewait: "timewait",
+    }
 }
 
 impl State {
-    /// Every one.
-    pub const ALL: [State; 12] = [
-        State::ReqSent,
-        State::MraReqReceived,
-        State::ReqReceived,
-        State::MraReqSent,
-        State::RepSent,
-        State::MraRepReceived,
-        State::RepReceived,
-        State::MraRepSent,
-        State::Established,
-        State::DreqSent,
-        State::DreqReceived,
-        State::Timewait,
-    ];
-
-    /// Its name, as the trace spells it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            State::ReqSent => "REQ sent",
-            State::MraReqReceived => "MRA(REQ) received",
-            State::ReqReceived => "REQ received",
-            State::MraReqSent => "MRA(REQ) sent",
-            State::RepSent => "REP sent",
-            State::MraRepReceived => "MRA(REP) received",
-            State::RepReceived => "REP received",
-            State::MraRepSent => "MRA(REP) sent",
-            State::Established => "established",
-            State::DreqSent => "DREQ sent",
-            State::DreqReceived => "DREQ received",
-            State::Timewait => "timewait",
-        }
-    }
-
     /// Whether the program has yet to answer the peer's request.
     pub(crate) const fn is_half_open(self) -> bool {
         matches!(self, State::ReqReceived | State::MraReqSent)
@@ -97,12 +64,6 @@ impl State {
     /// Whether neither side has ended it.
     pub(crate) const fn is_open(self) -> bool {
         !matches!(self, State::DreqSent | State::DreqReceived | State::Timewait)
-    }
-}
-
-impl fmt::Display for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

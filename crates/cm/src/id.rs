@@ -15,7 +15,7 @@ use core::net::{IpAddr, SocketAddr};
 use trace::ConnectionEnd;
 use transport::{AddressVector, Kind};
 use wire::cm::{CommId, Data, IpCm, PortSpace, RejectReason, ServiceId, SidrStatus};
-use wire::{Gid, Qpn, Timeout, Transport};
+use wire::{Gid, Qpn, Timeout, Transport, refuse_if};
 
 use crate::{Accept, Config, Connect, Families, Listen, ListenerId, Manager, Resolve, Route, SidrAnswer, Time};
 use claims::{Claim, Claims};
@@ -59,6 +59,8 @@ pub struct Ids {
     farewells: VecDeque<(Time, IdKey)>,
     outputs: VecDeque<Output>,
     last_key: u64,
+    /// How many connections have begun.
+    begun: u32,
 }
 
 impl fmt::Debug for Ids {
@@ -82,6 +84,7 @@ impl Ids {
             farewells: VecDeque::new(),
             outputs: VecDeque::new(),
             last_key: 0,
+            begun: 0,
         }
     }
 
@@ -261,8 +264,12 @@ impl Ids {
         take: impl FnOnce(PortSpace, SocketAddr) -> Result<u16, E>,
     ) -> Result<(), E> {
         self.chosen_source(key, destination)?;
-        let Ids { records, claims, .. } = self;
+        let Ids { records, claims, begun, .. } = self;
         let record = records.get_mut(&key).ok_or(DESTROYED_ID)?;
+        if record.order == 0 {
+            *begun += 1;
+            record.order = *begun;
+        }
         let port = match record.source.filter(|_| record.bound) {
             Some(source) => source.port(),
             None => {
@@ -490,12 +497,8 @@ impl Ids {
         let record = self.record(key)?;
         record.expect("joining", &[Stage::Bound, Stage::AddressResolved, Stage::RouteResolved, Stage::Connected])?;
         let Some(local) = record.local else { return record.refuse("joining") };
-        if !record.is_datagram() {
-            return Err(IdError::Invalid("only datagrams go to groups"));
-        }
-        if !group.is_unspecified() && !group.is_multicast() {
-            return Err(IdError::Invalid("not the address of a group"));
-        }
+        refuse_if!(!record.is_datagram(), IdError::Invalid("only datagrams go to groups"));
+        refuse_if!(!group.is_unspecified() && !group.is_multicast(), IdError::Invalid("not the address of a group"));
         if !group.is_unspecified() && group.is_ipv4() != local.gid.to_ip().is_ipv4() {
             return Err(IdError::Invalid("the group is of another family than the id's address"));
         }
@@ -532,6 +535,29 @@ impl Ids {
             trace_end(&mut self.manager, now, record, ConnectionEnd::DeviceGone);
         }
         self.tell(key, EventKind::DeviceRemoval, 0, Body::None);
+    }
+
+    /// Its program hears of a failure in place of what it was about to hear: the id is as the failure leaves it. An
+    /// attempt to connect ends, and the peer hears that it does.
+    pub fn fail(&mut self, now: Time, key: IdKey, failure: EventKind) {
+        let Some(record) = self.records.get_mut(&key) else { return };
+        match (failure, record.stage) {
+            (EventKind::AddressError, Stage::AddressResolved) => record.stage = Stage::Bound,
+            (EventKind::RouteError, Stage::RouteResolved) => {
+                (record.stage, record.path) = (Stage::AddressResolved, None);
+            }
+            (
+                EventKind::ConnectError | EventKind::Unreachable | EventKind::Rejected,
+                Stage::Answered | Stage::Accepted | Stage::Connected,
+            ) => {
+                record.stage = Stage::Ended;
+                if let Some(communication) = record.communication {
+                    // Unknown if it has ended already.
+                    let _ = self.manager.abandon(now, communication);
+                }
+            }
+            _ => {}
+        }
     }
 
     /// Ends an id: what stands is taken down without an event for its program. With `forgets`, of a request that its
@@ -616,9 +642,7 @@ fn asked(parameters: &ConnectParameters<'_>) -> Result<Asked, IdError> {
 /// Private data that begins with the addresses, if they are IP addresses.
 fn with_header<const N: usize>(header: Option<&IpCm>, private_data: &[u8]) -> Result<Data<N>, IdError> {
     let (length, room) = (private_data.len(), N - header.map_or(0, |_| IpCm::LEN));
-    if length > room {
-        return Err(IdError::PrivateData { length, room });
-    }
+    refuse_if!(length > room, IdError::PrivateData { length, room });
     let mut whole = [0; N];
     // It fits: both sizes are larger than the header.
     let at = header.and_then(|header| header.encode(&mut whole).ok()).unwrap_or(0);

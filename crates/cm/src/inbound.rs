@@ -5,12 +5,12 @@
 use alloc::boxed::Box;
 
 use trace::DropReason;
-use wire::Qpn;
 use wire::cm::{
     CmDatagram, CommId, Data, Drep, Dreq, Lap, Message, MessageKind, Mra, ReceivedMessage, Rej, RejectReason,
     RejectedMessage, Rep, Req, Rtu,
 };
 use wire::mad::MadHeader;
+use wire::{Qpn, refuse_if};
 
 use crate::connection::{Connection, Fingerprint, State};
 use crate::manager::LONGEST_DELAY;
@@ -151,9 +151,7 @@ impl Manager {
     pub(crate) fn answer_again(&mut self, id: CommId) -> Passed {
         let Some(connection) = self.connections.get_mut(&id) else { return Err(DropReason::CmUnknown) };
         // An answer to a request that waits leaves room for the reply.
-        if !connection.may_send(u32::from(connection.state.is_half_open())) {
-            return Err(DropReason::CmCrowded);
-        }
+        refuse_if!(!connection.may_send(u32::from(connection.state.is_half_open())), DropReason::CmCrowded);
         let Some(answer) = &connection.answer else { return Err(DropReason::CmWrongState) };
         self.out.send_again(connection.route, answer)
     }
@@ -373,9 +371,7 @@ impl Manager {
         let id = drep.remote_comm_id;
         let ours = self.transaction(id);
         let Some(connection) = self.between(id, drep.local_comm_id, back) else { return Err(DropReason::CmUnknown) };
-        if connection.state != State::DreqSent {
-            return Err(DropReason::CmWrongState);
-        }
+        refuse_if!(connection.state != State::DreqSent, DropReason::CmWrongState);
         // A kernel that is in timewait already answers with the transaction that it knew last.
         if header.transaction_id != ours {
             connection.check_transaction(header)?;
@@ -386,9 +382,7 @@ impl Manager {
     }
 
     fn lap_arrived(&mut self, now: Time, back: Route, header: &MadHeader, lap: &Lap) -> Passed {
-        if self.between(lap.remote_comm_id, lap.local_comm_id, back).is_none() {
-            return Err(DropReason::CmUnknown);
-        }
+        refuse_if!(self.between(lap.remote_comm_id, lap.local_comm_id, back).is_none(), DropReason::CmUnknown);
         self.out.answer_stranger(now, back, apr(header.transaction_id, lap))
     }
 }

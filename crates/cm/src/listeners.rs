@@ -9,6 +9,7 @@ use core::net::IpAddr;
 use wire::cm::{CommId, ServiceId};
 
 use crate::{Listen, ListenError, ListenerId};
+use wire::refuse_if;
 
 /// One listener.
 pub(crate) struct Listener {
@@ -40,9 +41,7 @@ impl Listeners {
             Some(address) => other.listen.address == Some(address),
             None => other.listen.address.is_none() && other.listen.families.overlaps(listen.families),
         });
-        if taken {
-            return Err(ListenError::InUse);
-        }
+        refuse_if!(taken, ListenError::InUse);
         let id = ListenerId(self.next);
         self.next += 1;
         here.push(id);

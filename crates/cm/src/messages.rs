@@ -4,7 +4,7 @@ use wire::cm::{
     ApStatus, Apr, CmDatagram, CommId, Data, Drep, Dreq, Failover, Lap, Mra, ReceivedMessage, Rej, RejectReason,
     RejectedMessage, Rep, Req, Rtu, TransportService,
 };
-use wire::{Qkey, Timeout, Transport};
+use wire::{Qkey, Timeout, Transport, refuse_if};
 
 use crate::connection::{Connection, State};
 use crate::{Accept, CmError, Connect, Ece};
@@ -38,9 +38,7 @@ pub(crate) fn req(id: CommId, connect: &Connect) -> Result<Req, CmError> {
         ("packet rate", connect.packet_rate.into(), 6),
         ("vendor id", connect.ece.vendor_id, 24),
     ] {
-        if value >> bits != 0 {
-            return Err(CmError::OutOfRange(name));
-        }
+        refuse_if!(value >> bits != 0, CmError::OutOfRange(name));
     }
     Ok(Req {
         local_comm_id: id,
@@ -87,12 +85,8 @@ pub(crate) fn req(id: CommId, connect: &Connect) -> Result<Req, CmError> {
 
 /// The REP of a connection, if every value fits its field.
 pub(crate) fn rep(id: CommId, connection: &Connection, accept: &Accept) -> Result<Rep, CmError> {
-    if accept.rnr_retry_count > 7 {
-        return Err(CmError::OutOfRange("RNR retry count"));
-    }
-    if accept.ece.vendor_id >> 24 != 0 {
-        return Err(CmError::OutOfRange("vendor id"));
-    }
+    refuse_if!(accept.rnr_retry_count > 7, CmError::OutOfRange("RNR retry count"));
+    refuse_if!(accept.ece.vendor_id >> 24 != 0, CmError::OutOfRange("vendor id"));
     // An XRC target has no receive queue, and its number stands where an end-to-end context would.
     let (local_qpn, local_eecn) =
         if connection.xrc { (wire::Qpn::new(0), accept.qpn.value()) } else { (accept.qpn, 0) };

@@ -5,8 +5,8 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use trace::{DropReason, Kind};
-use wire::Qpn;
 use wire::cm::{CmDatagram, CommId, MessageKind};
+use wire::{Qpn, refuse_if};
 
 use crate::connection::State;
 use crate::{Event, Route, Time, Transmit};
@@ -58,9 +58,7 @@ impl Output {
 
     /// Sends a message that was sent before.
     pub fn send_again(&mut self, route: Route, datagram: &CmDatagram) -> Passed {
-        if self.transmits.len() >= Output::MAX_TRANSMITS {
-            return Err(DropReason::CmCrowded);
-        }
+        refuse_if!(self.transmits.len() >= Output::MAX_TRANSMITS, DropReason::CmCrowded);
         self.transmits.push_back(Transmit { route, datagram: *datagram, again: true });
         Ok(())
     }
@@ -73,9 +71,7 @@ impl Output {
             self.answers = (self.answers + earned).min(Output::STRANGER_ANSWERS_PER_SECOND);
             self.counted = now;
         }
-        if self.answers == 0 || self.transmits.len() >= Output::MAX_STRANGER_MESSAGES {
-            return Err(DropReason::CmCrowded);
-        }
+        refuse_if!(self.answers == 0 || self.transmits.len() >= Output::MAX_STRANGER_MESSAGES, DropReason::CmCrowded);
         self.answers -= 1;
         self.send(route, datagram);
         Ok(())

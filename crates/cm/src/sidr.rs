@@ -5,9 +5,9 @@ use alloc::boxed::Box;
 use core::time::Duration;
 
 use trace::DropReason;
-use wire::Timeout;
 use wire::cm::{CmDatagram, CommId, Data, ServiceId, SidrRep, SidrReq, SidrStatus};
 use wire::mad::MadHeader;
+use wire::{Timeout, refuse_if};
 
 use crate::connection::{Patience, Pending};
 use crate::output::Passed;
@@ -188,9 +188,7 @@ impl Manager {
         if !asked || inquiry.route.destination != back.destination || inquiry.service != rep.service_id {
             return Err(DropReason::CmUnknown);
         }
-        if inquiry.transaction != header.transaction_id {
-            return Err(DropReason::CmWrongTransaction);
-        }
+        refuse_if!(inquiry.transaction != header.transaction_id, DropReason::CmWrongTransaction);
         self.out.tell(Event::ServiceAnswer { id, answer: *rep });
         self.forget_inquiry(id);
         Ok(())

@@ -352,7 +352,7 @@ impl Calendar {
         taken > 0
     }
 
-    /// Opens the next window, and answers nothing; or answers what comes before it, about all regions. Outside, nothing
+    /// Opens the next window, and returns nothing; or returns what comes before it, about all regions. Outside, nothing
     /// means that nothing is left up to that moment.
     #[inline(never)]
     fn open(&mut self, until: u64) -> Option<Option<u64>> {

@@ -17,53 +17,27 @@ pub(crate) fn reverse(port: PortId) -> PortId {
     port ^ 1
 }
 
-/// What a cable joins, for figures by kind.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LinkClass {
-    /// From a host.
-    HostUp,
-    /// To a host.
-    HostDown,
-    /// Between hosts that have no switch between them.
-    HostToHost,
-    /// From a lower level of switches to a higher.
-    SwitchUp,
-    /// From a higher level to a lower.
-    SwitchDown,
-    /// Between switches of one group.
-    Local,
-    /// Between groups of switches.
-    Global,
-    /// Inside a server.
-    Server,
-}
-
-impl LinkClass {
-    /// All of them.
-    pub const ALL: [LinkClass; 8] = [
-        LinkClass::HostUp,
-        LinkClass::HostDown,
-        LinkClass::HostToHost,
-        LinkClass::SwitchUp,
-        LinkClass::SwitchDown,
-        LinkClass::Local,
-        LinkClass::Global,
-        LinkClass::Server,
-    ];
-
-    /// For tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            LinkClass::HostUp => "from hosts",
-            LinkClass::HostDown => "to hosts",
-            LinkClass::HostToHost => "host to host",
-            LinkClass::SwitchUp => "switches, upwards",
-            LinkClass::SwitchDown => "switches, downwards",
-            LinkClass::Local => "inside groups",
-            LinkClass::Global => "between groups",
-            LinkClass::Server => "inside servers",
-        }
+wire::named! {
+    /// What a cable joins, for figures by kind.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum LinkClass {
+        /// From a host.
+        HostUp: "from hosts",
+        /// To a host.
+        HostDown: "to hosts",
+        /// Between hosts that have no switch between them.
+        HostToHost: "host to host",
+        /// From a lower level of switches to a higher.
+        SwitchUp: "switches, upwards",
+        /// From a higher level to a lower.
+        SwitchDown: "switches, downwards",
+        /// Between switches of one group.
+        Local: "inside groups",
+        /// Between groups of switches.
+        Global: "between groups",
+        /// Inside a server.
+        Server: "inside servers",
     }
 }
 
@@ -92,7 +66,7 @@ impl Graph {
         Graph { hosts, ..Graph::default() }
     }
 
-    /// Adds `count` switches; answers the first.
+    /// Adds `count` switches; returns the first.
     pub fn add_switches(&mut self, count: u32) -> Node {
         let first = self.nodes();
         self.switches += count;
@@ -103,7 +77,7 @@ impl Graph {
         self.hosts + self.switches
     }
 
-    /// Lays a cable; answers the port from `a` to `b`.
+    /// Lays a cable; returns the port from `a` to `b`.
     pub fn cable(&mut self, a: Node, b: Node, classes: (LinkClass, LinkClass), rate: u64, delay: u64) -> PortId {
         let port = self.edges.len() as PortId;
         self.edges.push(Edge { from: a, to: b, class: classes.0, rate, delay });

@@ -52,7 +52,8 @@ pub enum Action {
         /// The new one.
         pkey: u16,
     },
-    /// The device is dead: `IBV_EVENT_DEVICE_FATAL`, and every call answers `EIO`.
+    /// The device is dead: `IBV_EVENT_DEVICE_FATAL`, and every call answers `EIO`; when the failure ends, another takes
+    /// its place.
     DeviceFatal,
     /// The device is unplugged; when the failure ends, it is back.
     DeviceRemove,
@@ -244,6 +245,7 @@ impl Action {
                 | Action::GidChange { .. }
                 | Action::LidChange { .. }
                 | Action::PkeyChange { .. }
+                | Action::DeviceFatal
                 | Action::DeviceRemove
                 | Action::Loss { .. }
                 | Action::Latency { .. }

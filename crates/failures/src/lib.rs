@@ -10,6 +10,7 @@
 //! | [`action`] | what can break |
 //! | [`machine`] | when it breaks |
 //! | [`moment`] | what a machine is told |
+//! | [`library`] | scripts that come with ubiverbs |
 //! | [`report`] | what struck, as JSON |
 //! | [`words`] | names and numbers: errno, statuses, events, calls |
 //!
@@ -36,6 +37,7 @@ extern crate std;
 pub mod action;
 mod dice;
 mod error;
+pub mod library;
 pub mod machine;
 pub mod moment;
 pub mod report;

@@ -236,6 +236,11 @@ impl AsyncEvent {
             AsyncEvent::PortActive => ("IBV_EVENT_PORT_ACTIVE", 1),
             AsyncEvent::PortError => ("IBV_EVENT_PORT_ERR", 1),
             AsyncEvent::GidChange => ("IBV_EVENT_GID_CHANGE", 1),
+            AsyncEvent::LidChange => ("IBV_EVENT_LID_CHANGE", 1),
+            AsyncEvent::PkeyChange => ("IBV_EVENT_PKEY_CHANGE", 1),
+            AsyncEvent::SmChange => ("IBV_EVENT_SM_CHANGE", 1),
+            AsyncEvent::ClientReregister => ("IBV_EVENT_CLIENT_REREGISTER", 1),
+            AsyncEvent::SpeedChange => ("IBV_EVENT_DEVICE_SPEED_CHANGE", 1),
             AsyncEvent::DeviceFatal => ("IBV_EVENT_DEVICE_FATAL", 1),
         }
     }

@@ -3,6 +3,7 @@
 //! channels of events that programs wait for, peers that are watched. Queue pairs are not touched: the program that
 //! takes an event changes its own.
 
+mod breakage;
 mod death;
 mod deserted_hosts;
 mod error;
@@ -16,10 +17,12 @@ mod route;
 mod secret;
 mod stale;
 
+pub use ::cm::IdError;
 pub use ::cm::id::address::with_scope;
 pub use ::cm::id::{
     Body, ConnectParameters, ConnectionBody, DatagramBody, EventKind, IdOption, MAX_READS, PathFacts, UDP_QKEY,
 };
+pub(crate) use breakage::connection_of;
 pub use error::CmError;
 pub use event::{Event, EventChannel};
 pub use id::Id;
@@ -76,7 +79,7 @@ pub(crate) struct Inner {
     dreqs_for_dead: Vec<death::DreqForDead>,
     host_probes: deserted_hosts::HostProbes,
     /// Peers that may have lost their connection.
-    questions: Vec<stale::Question>,
+    questions: Vec<stale::PeerProbe>,
     /// Channels whose observers are to be told, once the lock is let go.
     told: Vec<Arc<EventChannel>>,
 }
@@ -163,6 +166,9 @@ impl Cm {
             loop {
                 let next = self.arrived.lock().pop_front();
                 let Some((route, datagram)) = next else { break };
+                if inner.loses(nic, &route, &datagram, false) {
+                    continue;
+                }
                 // What comes from an address of this host comes from this host: the kernel takes it from no other.
                 inner.ids.handle(now, route, &datagram, nic.ground.host.is_own_address(route.source));
                 // Told in the order in which they came.
@@ -255,6 +261,9 @@ impl Inner {
         let probes = self.probe_hosts(nic, now);
         loop {
             while let Some(transmit) = self.ids.manager.poll_transmit() {
+                if self.loses(nic, &transmit.route, &transmit.datagram, true) {
+                    continue;
+                }
                 self.psn = self.psn.wrapping_add(1);
                 mad::send(&nic.ground, &transmit, self.psn);
             }

@@ -425,6 +425,10 @@ impl Nic {
                                 }
                                 Ok(message) => {
                                     if let Some(device) = self.ground.host.device_with(came.destination) {
+                                        if device.port().is_cut {
+                                            drop(DropReason::PortDown);
+                                            continue;
+                                        }
                                         let (opcode, length) = (arrival.headers.bth.opcode, arrival.payload.len());
                                         device.count_mad(came.source, opcode, length, false);
                                     }

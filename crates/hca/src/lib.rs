@@ -28,12 +28,14 @@ pub use call_trace::OwnCalls;
 pub use drive::blocked_call::{BlockedCall, Look};
 pub use error::Error;
 pub use ground::Options;
+pub use ground::nic_links::BlackHole;
 pub use links::packets::FlowCounters;
 pub use links::udp::Reach;
 pub use links::windows::Congestion;
 pub use memory::Mapping;
 pub use nic::buffer::{Buffer, ReservedBuffer};
 pub use nic::device_memory::DeviceMemory;
+pub use nic::inject;
 pub use nic::management::ManagementPort;
 pub use nic::multicast;
 pub use nic::packets::{Flow, RawOptions};
@@ -47,7 +49,7 @@ pub use objects::completion_queue::{
     Added, CompletionChannel, CompletionQueue, CqError, MAX_ENTRIES, Moderation, Notify,
 };
 pub use objects::context::{AsyncEvent, Context};
-pub use objects::device::Device;
+pub use objects::device::{Device, LinkRate};
 pub use objects::landing::Landing;
 pub use objects::shared_queue::{SharedQueue, SharedQueueKind, TagMatching, Xrc};
 pub use objects::{channel, device};

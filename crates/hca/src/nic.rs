@@ -2,12 +2,15 @@
 //! one per process; after a fork the child has none and makes its own.
 
 pub(crate) mod background;
+mod breakage;
 pub(crate) mod buffer;
 mod calls;
 mod counters;
 pub(crate) mod device_memory;
+pub mod inject;
 pub(crate) mod management;
 pub mod multicast;
+mod network_faults;
 pub(crate) mod packets;
 pub(crate) mod peers;
 pub(crate) mod process;
@@ -16,6 +19,7 @@ mod registration;
 mod report;
 pub(crate) mod reserved;
 pub(crate) mod scripts;
+pub(crate) mod strikes;
 #[cfg(feature = "checks")]
 pub(crate) mod witness;
 
@@ -39,6 +43,7 @@ use crate::queue_pair::{Joins, Qp};
 use crate::record::drops::KernelDrops;
 use crate::record::tracing::Tracing;
 use ::host::descriptor::Descriptor;
+use ::host::inquiry::Injection;
 use background::Background;
 use latch::Rank;
 use latch::plain::Mutex;
@@ -116,8 +121,12 @@ impl Default for NicObjects {
 pub(crate) struct BackgroundWork {
     /// Queue pairs whose peers are asked for, while the program is checked.
     pub peer_questions: peers::Questions,
+    /// What failure scripts hold broken.
+    pub broken: strikes::Broken,
     /// Other processes that are told what this one has.
     pub inquiries: Background<Descriptor>,
+    /// Failures that other processes inject.
+    pub injections: Background<Injection>,
     /// Requests for the counters of ports.
     pub port_counting: Background<CounterRequest>,
 }
@@ -200,6 +209,7 @@ impl Nic {
 impl Nic {
     /// Opens a device.
     pub fn open_device(&self, device: &Arc<Device>) -> Result<Arc<Context>, Error> {
+        works(device)?;
         let context =
             Arc::new(Context::new(Arc::clone(device)).map_err(system("cannot make a descriptor for events"))?);
         self.objects.first_opened.get_or_init(|| device.number());
@@ -320,6 +330,7 @@ impl Nic {
         raw: Option<Box<RawPart>>,
         number: Option<ReservedNumber>,
     ) -> Result<Arc<Qp>, Error> {
+        works(joins.context.device())?;
         let capabilities = config.capabilities;
         within("max_send_wr", capabilities.max_send_wr, limits::MAX_WR)?;
         within("max_recv_wr", capabilities.max_recv_wr, limits::MAX_WR)?;
@@ -465,23 +476,42 @@ impl Nic {
         }
         drop(devices);
         self.ground.links.ways_changed();
-        let contexts: Vec<Arc<Context>> = self.objects.contexts.lock().iter().filter_map(Weak::upgrade).collect();
         for (device, gone, change) in changed {
             if gone && change != Change::default() {
                 self.cm.device_gone(self, &device);
             }
-            for context in contexts.iter().filter(|context| Arc::ptr_eq(context.device(), &device)) {
-                match change.state {
-                    Some(true) => context.raise(AsyncEvent::PortActive),
-                    Some(false) => context.raise(AsyncEvent::PortError),
-                    None => {}
-                }
-                if change.gids {
-                    context.raise(AsyncEvent::GidChange);
-                }
-            }
+            self.tell_change(&device, change);
         }
         Ok(())
+    }
+
+    /// Tells programs what has changed about a device.
+    pub(crate) fn tell_change(&self, device: &Arc<Device>, change: Change) {
+        match change.state {
+            Some(true) => self.raise(device, AsyncEvent::PortActive),
+            Some(false) => self.raise(device, AsyncEvent::PortError),
+            None => {}
+        }
+        if change.gids {
+            self.raise(device, AsyncEvent::GidChange);
+        }
+        for (changed, event) in [
+            (change.rate, AsyncEvent::SpeedChange),
+            (change.lid, AsyncEvent::LidChange),
+            (change.pkey, AsyncEvent::PkeyChange),
+        ] {
+            if changed {
+                self.raise(device, event);
+            }
+        }
+    }
+
+    /// Tells all that have opened a device.
+    pub(crate) fn raise(&self, device: &Arc<Device>, event: AsyncEvent) {
+        let contexts: Vec<Arc<Context>> = self.objects.contexts.lock().iter().filter_map(Weak::upgrade).collect();
+        for context in contexts.iter().filter(|context| Arc::ptr_eq(context.device(), device)) {
+            context.raise(event);
+        }
     }
 }
 
@@ -491,6 +521,12 @@ impl Drop for Nic {
         self.count_as_ended();
         self.ground.progress.engine.ring();
     }
+}
+
+/// An error if the device has failed.
+fn works(device: &Device) -> Result<(), Error> {
+    let failed = || system("the device has failed")(io::Error::from_raw_os_error(libc::EIO));
+    if device.has_failed() { Err(failed()) } else { Ok(()) }
 }
 
 fn within(what: &'static str, asked: u32, max: u32) -> Result<(), Error> {

@@ -74,6 +74,7 @@ impl Nic {
             counted_as_ended: AtomicBool::new(false),
         });
         nic.answer_inquiries();
+        nic.take_injections();
         nic.answer_counters();
         nic.ground.records.trace.to(environment::sink());
         nic.check();
@@ -151,6 +152,7 @@ impl Ground {
                 unread_watch: UnreadWatch::default(),
                 groups: Groups::default(),
                 epoch: AtomicU32::new(0),
+                black_holes: RwLock::new(Rank::BlackHoles, Vec::new()),
             },
             host: HostShare {
                 devices: RwLock::new(Rank::Devices, Vec::new()),
@@ -193,7 +195,7 @@ impl Nic {
         }
     }
 
-    /// Checks the program so. There can be one checker; answers whether it is this.
+    /// Checks the program so. There can be one checker; returns whether it is this.
     #[cfg(feature = "checks")]
     fn check_as(self: &Arc<Nic>, asked: why::Asked) -> bool {
         let engine = Arc::clone(&self.ground.progress.engine);

@@ -3,6 +3,7 @@
 
 mod belief;
 pub(crate) mod counters;
+mod cut;
 mod datagrams;
 mod direct;
 pub(crate) mod frames;
@@ -356,6 +357,7 @@ impl Qp {
                 inner.belief = Belief::of(&nic.host, &inner.path, attributes.dest_qpn);
             } else {
                 inner.path = Path::default();
+                inner.belief = self.belief_without_peer();
             }
             self.note_udp(&nic.progress, &mut inner);
         }
@@ -489,9 +491,11 @@ impl Qp {
     pub(crate) fn take(&self, nic: &Ground, now: Time, came: ArrivalWay<'_>, inbound: &Inbound<'_>) -> u32 {
         let mut inner = self.inner.lock();
         let Inner { belief, path, .. } = &mut *inner;
-        if self.kind.is_connected()
-            && let Err(reason) = belief.takes(&path.link, came)
-        {
+        let takes = match self.kind.is_connected() {
+            true => belief.takes(&path.link, came),
+            false => belief.takes_any(),
+        };
+        if let Err(reason) = takes {
             nic.dropped(now, Some(self.qpn), Some(inbound.headers), reason);
             return inner.touched;
         }

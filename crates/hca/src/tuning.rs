@@ -32,7 +32,7 @@ pub(crate) const LEASE_POLLS_MAX_SPARE: u64 = 1 << 17;
 pub(crate) const POLLER_CHECK_MIN: Duration = micros(50);
 /// How late it looks in on one that never did: a lost packet waits this long at most.
 pub(crate) const POLLER_CHECK_MAX: Duration = millis(1);
-/// In between, this part of the time since something waited: a program that polls and stops by turns is mostly served.
+/// In between, this part of the time since something waited, so a program that polls now and then is mostly served.
 pub(crate) const POLLER_CHECK_SHARE: u64 = 20;
 /// So many polls between two looks prove that the program drives: the engine does nothing.
 pub(crate) const BUSY_POLLS: u64 = 64;

@@ -77,12 +77,12 @@ fn connect(nic: &Nic, end: &End, peer: Qpn, context: &Context) {
     connect_with(nic, end, peer, context, (18, 7));
 }
 
-/// The same with a timeout and a number of retries.
+/// Connects a queue pair with a timeout and a number of retries.
 fn connect_with(nic: &Nic, end: &End, peer: Qpn, context: &Context, patience: (u8, u8)) {
     connect_at(nic, end, peer, context, patience, Mtu::B4096);
 }
 
-/// The same with a path MTU.
+/// Connects a queue pair with a path MTU.
 fn connect_at(nic: &Nic, end: &End, peer: Qpn, context: &Context, (timeout, retries): (u8, u8), mtu: Mtu) {
     let (index, gid) = context
         .device()

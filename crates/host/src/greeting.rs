@@ -32,6 +32,10 @@ pub const DIRECT_PROOF: u8 = 13;
 /// "You may", with the descriptor of the memory and the number of the grant.
 pub const DIRECT_GRANT: u8 = 14;
 
+/// "Let this happen to you", with sealed memory that says what; from a process of the own user. The first message of a
+/// connection; a report answers what came of it.
+pub const INJECTION: u8 = 15;
+
 /// The message of that kind which says a number.
 pub fn numbered(kind: u8, number: u64) -> [u8; 16] {
     let mut bytes = [0; 16];
@@ -59,7 +63,7 @@ pub fn kind(bytes: &[u8]) -> Option<u8> {
         [
             magic @ ..,
             GREETING_VERSION,
-            kind @ (RING_OFFER..=CONNECTION_RECORDS | REPORT_INQUIRY | REPORT_ANSWER),
+            kind @ (RING_OFFER..=CONNECTION_RECORDS | REPORT_INQUIRY | REPORT_ANSWER | INJECTION),
             0,
             0,
         ] if *magic == GREETING_MAGIC => Some(*kind),

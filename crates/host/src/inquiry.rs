@@ -227,6 +227,90 @@ impl Drop for Unwanted {
 
 /// Answers one that asked. Never waits.
 pub fn answer(socket: &Descriptor, report: &[u8]) -> io::Result<()> {
+    let memory = sealed(report)?;
+    passing::send(socket, &greeting::of(greeting::REPORT_ANSWER), &[memory.raw()])
+}
+
+/// What a process of the own user wants to happen to this one.
+#[derive(Debug)]
+pub struct Injection {
+    pub(crate) socket: Descriptor,
+    /// Memory that says what, if it came along.
+    pub(crate) text: Option<OwnedFd>,
+}
+
+impl Injection {
+    /// What is to happen, if it is no longer than `longest` bytes.
+    pub fn text(&self, longest: u64) -> Option<String> {
+        let memory = self.text.as_ref().filter(|memory| is_sealed(memory, longest))?;
+        let mut text = String::new();
+        io::Read::read_to_string(&mut SealedReport { memory: memory.try_clone().ok()?, at: 0 }, &mut text).ok()?;
+        Some(text)
+    }
+
+    /// Says what came of it: why it does not happen, or nothing. Never waits.
+    pub fn answer(&self, why_not: &str) -> io::Result<()> {
+        answer(&self.socket, why_not.as_bytes())
+    }
+}
+
+/// Why something does not happen to another process.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InjectError {
+    /// It has no name here.
+    #[error("process {0} has no device of ubiverbs open, or runs in another network namespace")]
+    NoDevice(i32),
+    /// It is another user's.
+    #[error("process {pid} is user {uid}'s: only its own user may break its devices (EPERM)")]
+    OtherUser {
+        /// The process.
+        pid: i32,
+        /// Its user.
+        uid: u32,
+    },
+    /// It did not say what came of it.
+    #[error("process {0} does not answer; it is stopped, perhaps, or of another version")]
+    Silent(i32),
+    /// It does not do it.
+    #[error("{0}")]
+    Refused(String),
+    /// The system refused something.
+    #[error(transparent)]
+    System(#[from] io::Error),
+}
+
+/// Has something happen to a process of the own user, and waits so long for what it says.
+pub fn inject(pid: i32, text: &str, patience: Duration) -> Result<(), InjectError> {
+    let deadline = Instant::now() + patience;
+    let mut names = Name::of_this_host()?.into_iter().filter(|name| name.slot().is_some());
+    let found = names.find_map(|name| reach(name).ok().filter(|(_, process)| process.pid == pid));
+    let Some((socket, process)) = found else { return Err(InjectError::NoDevice(pid)) };
+    if !holders::is_our_user(process.uid) {
+        return Err(InjectError::OtherUser { pid, uid: process.uid });
+    }
+    pass_rights(&socket, true);
+    let memory = sealed(text.as_bytes())?;
+    passing::send(&socket, &greeting::of(greeting::INJECTION), &[memory.raw()])?;
+    let mut polled = libc::pollfd { fd: socket.raw(), events: libc::POLLIN, revents: 0 };
+    while polled.revents == 0 {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(InjectError::Silent(pid));
+        }
+        let millis = left.as_millis().clamp(1, i32::MAX as u128) as i32;
+        // SAFETY: one live structure.
+        unsafe { libc::poll(&raw mut polled, 1, millis) };
+    }
+    let mut unwanted = Unwanted::default();
+    let mut why_not = String::new();
+    let mut report = receive(&socket, &mut unwanted).ok_or(InjectError::Silent(pid))?;
+    io::Read::read_to_string(&mut report, &mut why_not)?;
+    if why_not.is_empty() { Ok(()) } else { Err(InjectError::Refused(why_not)) }
+}
+
+/// Memory with these bytes that stays as it is.
+fn sealed(report: &[u8]) -> io::Result<Descriptor> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: a name that ends with a zero, and a number.
     let fd = unsafe { check(libc::memfd_create(c"ubiverbs-report".as_ptr(), flags))? };
@@ -239,7 +323,7 @@ pub fn answer(socket: &Descriptor, report: &[u8]) -> io::Result<()> {
     }
     // SAFETY: numbers.
     check(unsafe { libc::fcntl(memory.raw(), libc::F_ADD_SEALS, REPORT_SEALS) })?;
-    passing::send(socket, &greeting::of(greeting::REPORT_ANSWER), &[memory.raw()])
+    Ok(memory)
 }
 
 /// The report that has come.
@@ -251,7 +335,7 @@ fn receive(socket: &Descriptor, unwanted: &mut Unwanted) -> Option<SealedReport>
         length.is_ok_and(|length| length == bytes.len()) && greeting::kind(&bytes) == Some(greeting::REPORT_ANSWER);
     if is_report
         && let [memory] = descriptors.as_slice()
-        && is_sealed(memory)
+        && is_sealed(memory, MAX_REPORT_BYTES)
     {
         return descriptors.pop().map(|memory| SealedReport { memory, at: 0 });
     }
@@ -261,7 +345,7 @@ fn receive(socket: &Descriptor, unwanted: &mut Unwanted) -> Option<SealedReport>
 
 /// Whether this is memory that stays as it is, and no more of it than a report may be. Nothing else is read: a file may
 /// be one that never answers.
-fn is_sealed(memory: &OwnedFd) -> bool {
+fn is_sealed(memory: &OwnedFd, longest: u64) -> bool {
     let fd = memory.as_raw_fd();
     // SAFETY: numbers; all zeros are a `stat`, which is live while the call fills it.
     unsafe {
@@ -270,7 +354,7 @@ fn is_sealed(memory: &OwnedFd) -> bool {
         seals >= 0
             && seals & REPORT_SEALS == REPORT_SEALS
             && libc::fstat(fd, &raw mut stat) == 0
-            && u64::try_from(stat.st_size).is_ok_and(|length| length <= MAX_REPORT_BYTES)
+            && u64::try_from(stat.st_size).is_ok_and(|length| length <= longest)
     }
 }
 

@@ -11,6 +11,7 @@
 //! | [`forward`] | packets that came to the wrong process of the host go on to the right one |
 //! | [`steering`] | and seldom come to the wrong one |
 //! | [`process_watch`], [`connection_records`] | which processes have ended, and which connections they had |
+//! | [`process_stop`] | how this process stops for a while |
 //! | [`neighbours`] | whether other hosts of the network can be reached |
 //! | [`inquiry`] | what other processes have |
 //! | [`offer`], [`greeting`], [`passing`] | what two processes say to each other, with descriptors |
@@ -43,6 +44,7 @@ pub mod neighbours;
 pub mod offer;
 pub mod passing;
 pub mod ports;
+pub mod process_stop;
 pub mod shares;
 mod slot;
 pub mod slots;

@@ -180,7 +180,7 @@ pub fn socket() -> io::Result<Descriptor> {
     Ok(Descriptor::keep(socket.into()))
 }
 
-/// Binds `socket` to `name` and listens. The name is taken if this answers `EADDRINUSE`.
+/// Binds `socket` to `name` and listens. The name is taken if this returns `EADDRINUSE`.
 pub fn listen(socket: &Descriptor, name: Name) -> io::Result<()> {
     bind(socket, name)?;
     // SAFETY: two numbers.

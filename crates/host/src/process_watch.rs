@@ -91,7 +91,7 @@ impl ProcessWatch {
     pub fn new(slots: &Slots) -> io::Result<ProcessWatch> {
         let set = EventSet::new()?;
         let registry = slots.registry().clone();
-        registry.watch(set.raw(), Registry::PROCESS_WATCH)?;
+        registry.watch(set.raw(), Registry::PROCESS_WATCH_KEY)?;
         Ok(ProcessWatch { registry, set, watched: Mutex::new(Rank::ProcessWatch, Watched::default()) })
     }
 

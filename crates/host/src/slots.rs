@@ -7,6 +7,7 @@ use crate::callers::Callers;
 use crate::descriptor::Descriptor;
 use crate::event_set::EventSet;
 use crate::holders::{self, PortUsers};
+use crate::inquiry::Injection;
 use crate::names::{self, Name, PORTS_PER_BLOCK};
 use crate::offer::Offer;
 use crate::shares;
@@ -166,6 +167,9 @@ impl Slots {
 /// So many wait for an answer at a time; others hear nothing.
 const MOST_INQUIRIES: usize = 64;
 
+/// Injections that wait. More are dropped, and their connections end.
+const MAX_INJECTIONS: usize = 16;
+
 /// A few random bits, from the randomness that the system gave to the process.
 pub fn random() -> u64 {
     RandomState::new().build_hasher().finish()
@@ -185,6 +189,8 @@ pub struct Registry {
     offers: Mutex<Vec<Offer>>,
     /// Connections of processes that want to know what this one has.
     inquiries: Mutex<Vec<Descriptor>>,
+    /// What processes of our own user want to happen to this one.
+    injections: Mutex<Vec<Injection>>,
     /// There are some, or those that were accepted have something.
     called: AtomicBool,
     /// A process whose end matters has ended, until [`deaths_seen`](Registry::deaths_seen).
@@ -210,13 +216,13 @@ impl Registry {
     const FIRST_KEY: u64 = 16;
 
     /// The key of the processes whose end matters.
-    pub const PROCESS_WATCH: u64 = 6;
+    pub const PROCESS_WATCH_KEY: u64 = 6;
 
     /// The key of sockets for raw packets.
-    pub const PACKETS: u64 = 9;
+    pub const PACKET_SOCKETS_KEY: u64 = 9;
 
     /// The key of those who connect to our names.
-    pub const CALLERS: u64 = 10;
+    pub const CALLERS_KEY: u64 = 10;
 
     /// One of them has ended.
     pub fn died(&self) {
@@ -246,7 +252,7 @@ impl Registry {
     }
 
     /// The key of the exchange of shared memory.
-    pub const EXCHANGE: u64 = 5;
+    pub const EXCHANGE_KEY: u64 = 5;
 
     /// Another process offers shared memory.
     pub fn offer(&self, offer: Offer) {
@@ -271,6 +277,20 @@ impl Registry {
     /// The connections of those that do.
     pub fn take_inquiries(&self) -> Vec<Descriptor> {
         std::mem::take(&mut *self.inquiries.lock())
+    }
+
+    /// A process of our own user wants something to happen to this one.
+    pub(crate) fn inject(&self, injection: Injection) {
+        let mut injections = self.injections.lock();
+        if injections.len() < MAX_INJECTIONS {
+            injections.push(injection);
+        }
+        self.call();
+    }
+
+    /// What is to happen.
+    pub fn take_injections(&self) -> Vec<Injection> {
+        std::mem::take(&mut *self.injections.lock())
     }
 
     /// The exchange of shared memory has something to do.
@@ -301,13 +321,14 @@ impl Registry {
             changes: AtomicU64::new(0),
             offers: Mutex::new(Rank::Offers, Vec::new()),
             inquiries: Mutex::new(Rank::Inquiries, Vec::new()),
+            injections: Mutex::new(Rank::Injections, Vec::new()),
             called: AtomicBool::new(false),
             died: AtomicBool::new(false),
             connection_records: Mutex::new(Rank::Records, Vec::new()),
             callers,
             own: Weak::clone(own),
         });
-        registry.watch(bell, Registry::CALLERS)?;
+        registry.watch(bell, Registry::CALLERS_KEY)?;
         Ok(registry)
     }
 

@@ -3,7 +3,7 @@
 //! packets out of the buffers of processes they are not for: such a process may be stopped, or end the next moment, and
 //! then they would wait or be lost.
 //!
-//! A program answers with the *index* of a socket in its group. Indices follow the order of joining, and when a socket
+//! A program returns the *index* of a socket in its group. Indices follow the order of joining, and when a socket
 //! leaves the last one takes its place; no system call tells them. So the program itself is asked: it sends a *probe*,
 //! a datagram that no RoCE peer would send, to the socket with the index that the probe names, and the process there
 //! answers with its slots and ports. All this happens beside the traffic, without waiting.

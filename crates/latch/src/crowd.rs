@@ -1,4 +1,4 @@
-//! Which thread earns the right to all locks: one that asks often in a row. Where several threads ask by turns the
+//! Which thread earns the right to all locks: one that asks often in a row. Where several threads ask alternately the
 //! process is *crowded*: none gets it, and no thread writes what others read, but for the count of its own stripe. A
 //! watcher, which looks now and then, sees by these counts that one thread asks alone again.
 
@@ -22,7 +22,7 @@ struct Asking {
     thread_changes: AtomicU32,
 }
 
-static ASKING: Apart<Asking> = Apart(Asking {
+static RECENT_ASKERS: Apart<Asking> = Apart(Asking {
     shut: AtomicBool::new(false),
     last_thread: AtomicUsize::new(0),
     asked_in_row: AtomicU32::new(0),
@@ -35,7 +35,7 @@ static ASKS_IN_CROWD: [Apart<AtomicU32>; STRIPE_COUNT] = [const { Apart(AtomicU3
 /// A thread asks. Whether it has done so often enough.
 #[inline]
 pub(crate) fn ask(me: usize) -> bool {
-    let Asking { last_thread, asked_in_row, thread_changes, .. } = &ASKING.0;
+    let Asking { last_thread, asked_in_row, thread_changes, .. } = &RECENT_ASKERS.0;
     if is_crowded() {
         let asks = &ASKS_IN_CROWD[stripe()].0;
         asks.store(asks.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
@@ -53,20 +53,20 @@ pub(crate) fn ask(me: usize) -> bool {
     enough
 }
 
-/// Whether several threads have asked for the right by turns, so often that none gets it.
+/// Whether several threads have asked for the right alternately, so often that none gets it.
 #[inline]
 pub fn is_crowded() -> bool {
-    ASKING.0.thread_changes.load(Ordering::Relaxed) > MAX_THREAD_CHANGES
+    RECENT_ASKERS.0.thread_changes.load(Ordering::Relaxed) > MAX_THREAD_CHANGES
 }
 
 /// No thread gets the right from now on.
 pub(crate) fn shut() {
-    ASKING.0.shut.store(true, Ordering::SeqCst);
+    RECENT_ASKERS.0.shut.store(true, Ordering::SeqCst);
 }
 
 #[inline]
 pub(crate) fn is_shut() -> bool {
-    ASKING.0.shut.load(Ordering::SeqCst)
+    RECENT_ASKERS.0.shut.load(Ordering::SeqCst)
 }
 
 /// What a watcher remembers from look to look.
@@ -90,7 +90,7 @@ impl CalmWatch {
         self.calm_looks = if active > 1 { 0 } else { self.calm_looks + 1 };
         if self.calm_looks >= CALM_LOOKS {
             self.calm_looks = 0;
-            ASKING.0.thread_changes.store(MAX_THREAD_CHANGES - CHANGES_AFTER_CALM, Ordering::Relaxed);
+            RECENT_ASKERS.0.thread_changes.store(MAX_THREAD_CHANGES - CHANGES_AFTER_CALM, Ordering::Relaxed);
         }
     }
 }

@@ -23,6 +23,8 @@ pub enum Rank {
     Nics,
     /// Queue pairs whose peers are asked for.
     PeerQuestions,
+    /// What failure scripts hold broken.
+    Broken,
     /// Peers whose neighbours are searched for.
     NeighbourSearches,
     /// The receiving UDP sockets.
@@ -57,6 +59,10 @@ pub enum Rank {
     Links,
     /// Interfaces that raw queue pairs use.
     PacketPorts,
+    /// Where what is sent disappears.
+    BlackHoles,
+    /// The faults of frames.
+    FramePlan,
     /// Links that queue pairs wait for.
     StalledLinks,
     /// Work that peers have not read yet.
@@ -119,6 +125,8 @@ pub enum Rank {
     CallerNews,
     /// Rings that were offered to this process.
     Offers,
+    /// What processes of the own user want to happen.
+    Injections,
     /// Processes that want to know what this one has.
     Inquiries,
     /// What a thread of its own is to do.
@@ -132,7 +140,7 @@ pub enum Rank {
     Events,
     /// The wait for accesses to memory to end.
     MemoryBell,
-    /// Atomic operations on memory of GPUs.
+    /// Atomic operations on GPU memory.
     GpuAtomics,
     /// Regions of GPU memory.
     GpuRanges,

@@ -27,7 +27,7 @@ const MEMORY_RUNTIME: u8 = 3;
 const LEAK_RUNTIME: u8 = 4;
 
 /// Which runtime the program has. All stores are of what looking would find once more, so none has to wait for another.
-static RUNTIME: AtomicU8 = AtomicU8::new(NOT_LOOKED);
+static PROGRAM_RUNTIME: AtomicU8 = AtomicU8::new(NOT_LOOKED);
 
 /// A function of a runtime.
 #[derive(Clone, Copy)]
@@ -42,7 +42,7 @@ enum Hook {
 
 const HOOK_COUNT: usize = Hook::Ignore as usize + 1;
 
-static HOOKS: [AtomicPtr<c_void>; HOOK_COUNT] = [const { AtomicPtr::new(null_mut()) }; HOOK_COUNT];
+static RUNTIME_HOOKS: [AtomicPtr<c_void>; HOOK_COUNT] = [const { AtomicPtr::new(null_mut()) }; HOOK_COUNT];
 
 /// What the functions are called, in the order of [`Hook`]; a runtime has those that it has a name for.
 const THREAD_HOOKS: [Option<&CStr>; HOOK_COUNT] = [
@@ -72,7 +72,7 @@ pub fn is_present() -> bool {
 
 #[inline]
 fn runtime() -> u8 {
-    match RUNTIME.load(Ordering::Acquire) {
+    match PROGRAM_RUNTIME.load(Ordering::Acquire) {
         NOT_LOOKED => look(),
         known => known,
     }
@@ -87,7 +87,7 @@ fn look() -> u8 {
         let found = names.map(|name| name.map(find));
         let is_whole = found.iter().flatten().all(|function| !function.is_null());
         if is_whole {
-            for (hook, function) in HOOKS.iter().zip(found) {
+            for (hook, function) in RUNTIME_HOOKS.iter().zip(found) {
                 hook.store(function.unwrap_or(null_mut()), Ordering::Release);
             }
         }
@@ -101,7 +101,7 @@ fn look() -> u8 {
         () if has(LEAK_HOOKS) => LEAK_RUNTIME,
         () => NO_RUNTIME,
     };
-    RUNTIME.store(found, Ordering::Release);
+    PROGRAM_RUNTIME.store(found, Ordering::Release);
     found
 }
 
@@ -151,7 +151,7 @@ fn toggle(hook: Hook) {
 
 /// A function of the runtime that the program is known to have.
 fn function(hook: Hook) -> *mut c_void {
-    HOOKS[hook as usize].load(Ordering::Relaxed)
+    RUNTIME_HOOKS[hook as usize].load(Ordering::Relaxed)
 }
 
 /// What the program has done before in this thread comes before what it does after a later [`acquire`].

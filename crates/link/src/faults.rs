@@ -96,8 +96,8 @@ pub struct Passed<'a, M> {
 pub struct Faults<M> {
     plan: Plan,
     dice: Dice,
-    /// How many packets each rule has seen.
-    seen: Vec<u64>,
+    /// What is kept of each of the plan's `rules`, then of each of `added`.
+    states: Vec<RuleState>,
     /// When the last packet that keeps its place passes.
     last: Option<Instant>,
     late: BinaryHeap<Late<M>>,
@@ -105,6 +105,26 @@ pub struct Faults<M> {
     buffers: Vec<Vec<u8>>,
     injected: Injected,
 }
+
+/// What is kept of a rule.
+#[derive(Clone, Copy, Debug, Default)]
+struct RuleState {
+    /// How many packets it has seen.
+    seen: u64,
+    /// Until when what has passed takes, at the rule's rate.
+    busy: Option<Instant>,
+    /// When the first packet came: shares of the time are counted from there.
+    start: Option<Instant>,
+}
+
+/// What a packet has beside its payload, where rates are counted: Ethernet, IP, UDP, BTH, ICRC.
+const HEADER_BYTES: u64 = 66;
+
+/// What waits longer for a limited rate is lost, as in a switch with no more room.
+const RATE_WAIT_MAX: Duration = Duration::from_millis(100);
+
+/// A NIC that gets a share of the time gets it once in so long.
+const SHARE_PERIOD: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
 struct Late<M> {
@@ -142,7 +162,7 @@ impl<M: Clone> Faults<M> {
     pub fn new(plan: Plan) -> Faults<M> {
         Faults {
             dice: Dice(plan.seed),
-            seen: vec![0; plan.rules.len()],
+            states: vec![RuleState::default(); plan.rules.len() + plan.added.len()],
             plan,
             last: None,
             late: BinaryHeap::new(),
@@ -157,10 +177,30 @@ impl<M: Clone> Faults<M> {
         Ok(Plan::from_environment()?.map(Faults::new))
     }
 
-    /// Changes the plan. Packets that are late stay so; the dice are thrown on.
+    /// Changes the plan. Packets that are late stay so; the dice are thrown on, unless nothing went wrong so far.
     pub fn change(&mut self, plan: Plan) {
-        self.seen = vec![0; plan.rules.len()];
+        if self.plan.is_empty() {
+            self.dice = Dice(plan.seed);
+        }
+        let old = &self.plan.added;
+        let before = |rule: &Rule| {
+            let place = old.iter().position(|other| other == rule)?;
+            self.states.get(self.plan.rules.len() + place).copied()
+        };
+        let of_added = plan.added.iter().map(|rule| before(rule).unwrap_or_default());
+        self.states = plan.rules.iter().map(|_| RuleState::default()).chain(of_added).collect();
         self.plan = plan;
+    }
+
+    /// Whether nothing goes wrong, and no packet is late.
+    pub fn is_spent(&self) -> bool {
+        self.plan.is_empty() && self.late.is_empty()
+    }
+
+    /// Lets no packet be late any more: all pass with the next [`release`](Faults::release).
+    pub fn hasten(&mut self, now: Instant) {
+        self.late = self.late.drain().map(|late| Late { at: late.at.min(now), ..late }).collect();
+        self.last = None;
     }
 
     /// What was done.
@@ -168,47 +208,65 @@ impl<M: Clone> Faults<M> {
         self.injected
     }
 
-    /// Decides what becomes of a packet, for a link that does it itself.
-    pub fn decide(&mut self, now: Instant, from: IpAddr, to: IpAddr) -> Fate {
+    /// Decides what becomes of a packet with so much payload, for a link that does it itself.
+    pub fn decide(&mut self, now: Instant, from: IpAddr, to: IpAddr, length: usize) -> Fate {
         self.injected.packets += 1;
-        let through = Fate { first: Some(now), ..Fate::default() };
-        let rules = self.plan.rules.iter().zip(&mut self.seen);
-        let Some((rule, seen)) = rules.into_iter().find(|(rule, _)| rule.fits(from, to)) else { return through };
-        *seen += 1;
-        if rule.partition {
-            self.injected.partitioned += 1;
-            return Fate { lost: Some(DropReason::Partitioned), ..Fate::default() };
+        let Faults { plan, states, dice, injected, last, .. } = self;
+        let (of_rules, of_added) = states.split_at_mut(plan.rules.len());
+        let first = plan.rules.iter().zip(of_rules).find(|(rule, _)| rule.fits(from, to));
+        let added = plan.added.iter().zip(of_added).filter(|(rule, _)| rule.fits(from, to));
+        let mut fate = Fate { first: Some(now), ..Fate::default() };
+        let (mut at, mut hold, mut again) = (now, Duration::ZERO, None);
+        let mut any = false;
+        for (rule, state) in added.chain(first) {
+            any = true;
+            state.seen += 1;
+            if let Some(reason) = rule.loses(state.seen, dice, injected) {
+                return Fate { lost: Some(reason), ..Fate::default() };
+            }
+            if rule.corrupt.strikes(state.seen, dice) {
+                injected.corrupted += 1;
+                fate.flip = Some(dice.next());
+            }
+            if rule.delay.1 > Duration::ZERO {
+                injected.delayed += 1;
+                at += rule.delay.0 + (rule.delay.1.saturating_sub(rule.delay.0)).mul_f64(dice.unit());
+            }
+            if let Some(rate) = rule.rate.filter(|rate| *rate > 0) {
+                let begins = state.busy.map_or(at, |busy| busy.max(at));
+                if begins - at > RATE_WAIT_MAX {
+                    injected.dropped += 1;
+                    return Fate { lost: Some(DropReason::Overflow), ..Fate::default() };
+                }
+                let nanos = (length as u64 + HEADER_BYTES).saturating_mul(8_000_000_000) / rate;
+                at = begins + Duration::from_nanos(nanos);
+                state.busy = Some(at);
+            }
+            if let Some(share) = rule.share {
+                let start = *state.start.get_or_insert(at);
+                at = next_turn(start, share, at);
+            }
+            if rule.reorder.strikes(state.seen, dice) {
+                injected.reordered += 1;
+                hold += rule.hold;
+            }
+            if rule.dup.strikes(state.seen, dice) {
+                injected.duplicated += 1;
+                again = Some(rule.hold.mul_f64(dice.unit()));
+            }
+            if rule.mark.strikes(state.seen, dice) {
+                injected.marked += 1;
+                fate.mark = true;
+            }
         }
-        let (dice, injected, number) = (&mut self.dice, &mut self.injected, *seen);
-        if rule.drop.strikes(number, dice) {
-            injected.dropped += 1;
-            return Fate { lost: Some(DropReason::RandomLoss), ..Fate::default() };
-        }
-        let mut fate = through;
-        if rule.corrupt.strikes(number, dice) {
-            injected.corrupted += 1;
-            fate.flip = Some(dice.next());
-        }
-        let mut at = now;
-        if rule.delay.1 > Duration::ZERO {
-            injected.delayed += 1;
-            at += rule.delay.0 + (rule.delay.1.saturating_sub(rule.delay.0)).mul_f64(dice.unit());
-        }
-        if rule.reorder.strikes(number, dice) {
-            injected.reordered += 1;
-            at += rule.hold;
-        } else {
-            at = self.last.map_or(at, |last| last.max(at));
-            self.last = Some(at);
-        }
-        fate.first = Some(at);
-        if rule.dup.strikes(number, dice) {
-            injected.duplicated += 1;
-            fate.again = Some(at + rule.hold.mul_f64(dice.unit()));
-        }
-        if rule.mark.strikes(number, dice) {
-            injected.marked += 1;
-            fate.mark = true;
+        if any {
+            if hold > Duration::ZERO {
+                at += hold;
+            } else {
+                at = last.map_or(at, |last| last.max(at));
+                *last = Some(at);
+            }
+            (fate.first, fate.again) = (Some(at), again.map(|later| at + later));
         }
         fate
     }
@@ -222,7 +280,7 @@ impl<M: Clone> Faults<M> {
         bytes: &[u8],
         mut pass: impl FnMut(Passed<'_, M>),
     ) -> Option<DropReason> {
-        let fate = self.decide(now, from, to);
+        let fate = self.decide(now, from, to, bytes.len());
         for at in [fate.first, fate.again].into_iter().flatten() {
             let mut copy = self.buffers.pop().unwrap_or_default();
             copy.extend_from_slice(bytes);
@@ -256,6 +314,13 @@ impl<M: Clone> Faults<M> {
     pub fn due(&self) -> Option<Instant> {
         self.late.peek().map(|late| late.at)
     }
+}
+
+/// When a packet is taken that comes at this moment, where packets are taken for a share of each period.
+fn next_turn(start: Instant, share: f64, at: Instant) -> Instant {
+    let since = at.saturating_duration_since(start).as_nanos();
+    let into = Duration::from_nanos((since % SHARE_PERIOD.as_nanos()) as u64);
+    if into <= SHARE_PERIOD.mul_f64(share) { at } else { at + (SHARE_PERIOD - into) }
 }
 
 /// SplitMix64 (Steele, Lea and Flood, 2014), written out because the same seed must do the same in every version.

@@ -17,6 +17,7 @@ pub use send::{MAX_BATCH, Sender};
 use ::host::descriptor::Descriptor;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
+use wire::refuse_if;
 
 /// All protocols, most significant byte first.
 const ALL_PROTOCOLS: u16 = (libc::ETH_P_ALL as u16).to_be();
@@ -27,9 +28,7 @@ fn socket(interface: u32, protocol: u16) -> io::Result<Descriptor> {
     // SAFETY: numbers; the descriptor that comes back is ours.
     let socket = unsafe {
         let fd = libc::socket(libc::AF_PACKET, kind, 0);
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        refuse_if!(fd < 0, io::Error::last_os_error());
         Descriptor::keep(OwnedFd::from_raw_fd(fd))
     };
     bind(&socket, interface, protocol)?;

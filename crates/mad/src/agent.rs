@@ -5,6 +5,7 @@ use crate::limits;
 use crate::manager::PortId;
 use alloc::collections::BTreeMap;
 use wire::mad::MadHeader;
+use wire::refuse_if;
 
 /// What an agent wants.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -33,7 +34,7 @@ pub enum Refusal {
     #[error("the port is not open")]
     NoPort,
     /// As many agents as a port may have.
-    #[error("a port has at most {} agents", limits::AGENTS)]
+    #[error("a port has at most {} agents", limits::MAX_AGENTS)]
     TooMany,
     /// A version of RMPP that does not exist, or a class that has none.
     #[error("the class has no segmented messages, or the version of RMPP is not 1")]
@@ -58,28 +59,18 @@ pub enum Refusal {
 impl Registration {
     /// Whether it could be registered at all, on a port of RoCE.
     pub fn check(&self) -> Result<(), Refusal> {
-        if self.rmpp_version > 1 {
-            return Err(Refusal::Rmpp);
-        }
+        refuse_if!(self.rmpp_version > 1, Refusal::Rmpp);
         if self.class != 0 {
             if self.version >= class::CLASS_VERSION_END
                 || self.class >= class::CLASS_NUMBER_END && self.class != MadHeader::CLASS_SUBNET_DIRECTED
             {
                 return Err(Refusal::Class);
             }
-            if class::has_oui(self.class) && self.oui == 0 {
-                return Err(Refusal::Vendor);
-            }
-            if self.rmpp_version != 0 && !class::has_rmpp(self.class) {
-                return Err(Refusal::Rmpp);
-            }
-            if self.subnet_management != class::is_subnet_management(self.class) {
-                return Err(Refusal::WrongQueuePair);
-            }
+            refuse_if!(class::has_oui(self.class) && self.oui == 0, Refusal::Vendor);
+            refuse_if!(self.rmpp_version != 0 && !class::has_rmpp(self.class), Refusal::Rmpp);
+            refuse_if!(self.subnet_management != class::is_subnet_management(self.class), Refusal::WrongQueuePair);
         }
-        if self.subnet_management {
-            return Err(Refusal::NoSubnetManagement);
-        }
+        refuse_if!(self.subnet_management, Refusal::NoSubnetManagement);
         // The connection manager has it.
         let send = 1 << MadHeader::METHOD_SEND;
         if self.class == MadHeader::CLASS_CM && self.version == wire::cm::CLASS_VERSION && self.methods & send != 0 {

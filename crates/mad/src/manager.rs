@@ -11,19 +11,19 @@ use crate::send::{self, Outgoing, Send, SendError};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use trace::{DropReason, Time};
-use wire::Gid;
 use wire::mad::{MAD_LEN, MadHeader};
+use wire::{Gid, refuse_if};
 
 /// What is kept at most, whatever strangers send and programs ask for.
 pub mod limits {
     /// Agents of an open port, as in the kernel.
-    pub const AGENTS: usize = 32;
+    pub const MAX_AGENTS: usize = 32;
     /// Datagrams of a port that wait for an answer.
-    pub const SENDS: usize = 1 << 16;
+    pub const MAX_SENDS: usize = 1 << 16;
     /// Requests whose sender is remembered, for an answer that names no address.
-    pub const REQUESTS: usize = 1024;
+    pub const MAX_REQUESTS: usize = 1024;
     /// Segmented messages that are being received.
-    pub const MESSAGES: usize = 16;
+    pub const MAX_MESSAGES: usize = 16;
 }
 
 /// An open port of a program.
@@ -154,12 +154,10 @@ impl Manager {
     /// Registers an agent; answers its number.
     pub fn register(&mut self, port: PortId, wanted: &Registration) -> Result<u8, Refusal> {
         let open = self.ports.get(&port).ok_or(Refusal::NoPort)?;
-        let free = (0..limits::AGENTS as u8).find(|id| !open.agents.contains_key(id)).ok_or(Refusal::TooMany)?;
+        let free = (0..limits::MAX_AGENTS as u8).find(|id| !open.agents.contains_key(id)).ok_or(Refusal::TooMany)?;
         wanted.check()?;
         let key = wanted.key(open.interface);
-        if key.is_some_and(|key| !self.classes.are_free(key, wanted.methods)) {
-            return Err(Refusal::Taken);
-        }
+        refuse_if!(key.is_some_and(|key| !self.classes.are_free(key, wanted.methods)), Refusal::Taken);
         let agent = self.new_agent().ok_or(Refusal::TooMany)?;
         if let Some(key) = key {
             self.classes.insert(key, wanted.methods, agent);
@@ -187,7 +185,7 @@ impl Manager {
         Ok(key.filter(|key| self.classes.remove(*key, agent)))
     }
 
-    /// Sends a datagram of an agent. `source` answers the address of the port from which another is reached.
+    /// Sends a datagram of an agent. `source` returns the address of the port from which another is reached.
     pub fn send(
         &mut self,
         now: Time,
@@ -200,9 +198,7 @@ impl Manager {
         let Some(Agent { registration, .. }) = self.agents.get(&agent).copied() else { return Err(SendError::NoAgent) };
         let (mut header, _) = MadHeader::parse(out.bytes).map_err(|_| SendError::Length)?;
         let active = send::check(out.bytes, &header, registration.has_rmpp())?;
-        if out.pkey_index != 0 {
-            return Err(SendError::Partition);
-        }
+        refuse_if!(out.pkey_index != 0, SendError::Partition);
         let (class, is_response) = (header.management_class, header.is_response());
         let mut bytes = out.bytes.to_vec();
         if !active {
@@ -224,9 +220,7 @@ impl Manager {
         if self.is_duplicate(&header, is_response, &to) && !(registration.user_rmpp && rmpp::is_active(&bytes)) {
             return Err(SendError::Duplicate);
         }
-        if open_sends(&self.ports, port) >= limits::SENDS {
-            return Err(SendError::TooMany);
-        }
+        refuse_if!(open_sends(&self.ports, port) >= limits::MAX_SENDS, SendError::TooMany);
         let segments = active.then(|| Sending::new(class, out.bytes.len()));
         let (timeout_ms, retries_left) = (out.timeout_ms, out.retries);
         let mut send = Send {
@@ -359,7 +353,7 @@ impl Manager {
     }
 
     fn take_request(&mut self, (port, agent): (PortId, u8), route: &Route, header: &MadHeader, bytes: Vec<u8>) {
-        if self.requests.len() >= limits::REQUESTS {
+        if self.requests.len() >= limits::MAX_REQUESTS {
             self.requests.pop_front();
         }
         self.requests.push_back((port, header.transaction_id, header.management_class, *route));

@@ -6,6 +6,7 @@ use crate::route::{Peer, Route};
 use alloc::vec::Vec;
 use trace::Time;
 use wire::mad::{MAD_LEN, MadHeader};
+use wire::refuse_if;
 
 /// A datagram, or a segmented message, of an agent.
 #[derive(Clone, Copy, Debug)]
@@ -85,16 +86,10 @@ impl Send {
 
 /// Checks the length of what is sent. Returns whether it is a segmented message.
 pub(crate) fn check(bytes: &[u8], header: &MadHeader, segments: bool) -> Result<bool, SendError> {
-    if bytes.len() < class::RMPP_HEADER_END {
-        return Err(SendError::Length);
-    }
+    refuse_if!(bytes.len() < class::RMPP_HEADER_END, SendError::Length);
     let has_rmpp = class::has_rmpp(header.management_class);
-    if segments && !has_rmpp {
-        return Err(SendError::Class);
-    }
+    refuse_if!(segments && !has_rmpp, SendError::Class);
     let active = segments && crate::rmpp::is_active(bytes);
-    if !active && bytes.len() > MAD_LEN || bytes.len() > crate::rmpp::MAX_MESSAGE_BYTES {
-        return Err(SendError::Length);
-    }
+    refuse_if!(!active && bytes.len() > MAD_LEN || bytes.len() > crate::rmpp::MAX_MESSAGE_BYTES, SendError::Length);
     Ok(active)
 }

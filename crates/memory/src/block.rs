@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::error::Error;
 use crate::mapping::Mapping;
 use crate::slot::within;
+use wire::refuse_if;
 
 /// A piece of device memory, by its number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -57,9 +58,7 @@ impl Block {
         }
         // SAFETY: the length is not zero.
         let first = unsafe { alloc_zeroed(layout) };
-        if first.is_null() {
-            return Err(Error::OutOfMemory);
-        }
+        refuse_if!(first.is_null(), Error::OutOfMemory);
         Ok(Block { first, layout, backing: Backing::Heap, regions })
     }
 

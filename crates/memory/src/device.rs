@@ -10,8 +10,8 @@ use crate::copy;
 use crate::error::Error;
 use crate::holding::{Holding, MemoryPlace};
 use crate::memory::Memory;
-use wire::Key;
 use wire::access::{Access, ProtectionDomain};
+use wire::{Key, refuse_if};
 
 /// The largest alignment, as a logarithm.
 const MAX_ALIGNMENT_LOG: u32 = 21;
@@ -25,18 +25,12 @@ impl Memory {
     /// # Errors
     /// [`Error::DeviceMemoryExhausted`] past the limit, [`Error::DeviceMemoryAlignment`], [`Error::Empty`].
     pub fn allocate_device(&self, length: usize, log_alignment: u32) -> Result<DeviceMemory, Error> {
-        if length == 0 {
-            return Err(Error::Empty);
-        }
-        if log_alignment > MAX_ALIGNMENT_LOG {
-            return Err(Error::DeviceMemoryAlignment { log: log_alignment });
-        }
+        refuse_if!(length == 0, Error::Empty);
+        refuse_if!(log_alignment > MAX_ALIGNMENT_LOG, Error::DeviceMemoryAlignment { log: log_alignment });
         let mut books = self.books();
         let left = self.limits.device_memory.saturating_sub(books.device_used);
         let length_u64 = length as u64;
-        if length_u64 > left {
-            return Err(Error::DeviceMemoryExhausted { length: length_u64, left });
-        }
+        refuse_if!(length_u64 > left, Error::DeviceMemoryExhausted { length: length_u64, left });
         let block = Arc::new(Block::new(length, log_alignment)?);
         // Numbers go round after four billion; what is still there is passed over.
         while books.device.contains_key(&DeviceMemory(books.device_next)) {

@@ -3,6 +3,7 @@
 //! file is run under a model checker by `tests/suite/protocol.rs`, which puts other types behind `crate::sync`.
 
 use crate::sync::{AtomicU64, Condvar, Mutex, Ordering, SPINS_BEFORE_SLEEP, in_order, spin_loop};
+use wire::refuse_if;
 
 /// One word: the key that opens it (32 bits), the closed bit, and the number of accesses under way (31 bits).
 ///
@@ -43,9 +44,7 @@ impl Gate {
     pub(crate) fn enter(&self, key: u32, bell: &Bell) -> Result<(), Shut> {
         let open = u64::from(key) << 2;
         let seen = self.0.load(Ordering::Relaxed);
-        if seen / FULL_BIT != open {
-            return Err(shut(seen, key));
-        }
+        refuse_if!(seen / FULL_BIT != open, shut(seen, key));
         let before = self.0.fetch_add(1, Ordering::Acquire);
         if before / FULL_BIT != open {
             self.leave(bell);

@@ -1,4 +1,4 @@
-//! Memory of GPUs: found by asking the driver about an address, reached by the driver's copies. The processor never
+//! GPU memory: found by asking the driver about an address, reached by the driver's copies. The processor never
 //! touches it. Which bytes a key opens is decided by the same terms as for other memory; only the copy differs.
 //!
 //! | what | how |
@@ -17,6 +17,7 @@ pub(crate) mod references;
 
 use std::ops;
 use std::os::fd::BorrowedFd;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
@@ -34,6 +35,7 @@ use driver::Driver;
 pub use driver::DriverError;
 pub use references::{LONGEST_REFERENCE, REFERENCE_BYTES, Reference, Source, descriptor_of, open, shadow};
 use wire::access::{Atomic, RefusalCause};
+use wire::refuse_if;
 
 /// GPU memory, and whose it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,9 +74,7 @@ pub(crate) fn find(address: u64, length: u64) -> Result<Option<Found>, Error> {
             return Err(past);
         };
         let after = next.start.saturating_add(next.length);
-        if next.device != first.device || after <= reached {
-            return Err(past);
-        }
+        refuse_if!(next.device != first.device || after <= reached, past);
         reached = after;
     }
     let device = u16::try_from(first.device).map(DeviceNumber).map_err(|_| past)?;
@@ -137,6 +137,19 @@ fn meets(ranges: &[(u64, u64)], address: u64, length: u64) -> bool {
     ranges.iter().any(|(start, size)| address < start.saturating_add(*size) && *start < address.saturating_add(length))
 }
 
+/// Whether a copy is to fail on purpose: asked before each.
+static FAILS: OnceLock<fn() -> bool> = OnceLock::new();
+
+/// Has `fails` say from now on of each copy from and to GPU memory whether it is to fail, as if the driver said so. The
+/// first caller is heard.
+pub fn fail_gpu_copies_if(fails: fn() -> bool) {
+    let _ = FAILS.set(fails);
+}
+
+fn is_to_fail() -> bool {
+    FAILS.get().is_some_and(|fails| fails())
+}
+
 /// Copies piece by piece. While one is under way the next one begins, and the processor's part of the one before is
 /// done. `start` begins one, `end` is told what came of it. After a failure no more begin, and none is under way when
 /// this returns, but such as the driver took too long for.
@@ -147,6 +160,9 @@ fn in_pieces<R: Send + 'static>(
 ) -> Result<(), RefusalCause> {
     let mut under_way: Option<(ops::Range<usize>, Started<R>)> = None;
     let mut result = Ok(());
+    if is_to_fail() {
+        return Err(refused(DriverError::UNKNOWN));
+    }
     for at in (0..length).step_by(bounce::BOUNCE_BYTES) {
         let piece = at..length.min(at + bounce::BOUNCE_BYTES);
         let started = start(piece.clone());
@@ -251,6 +267,9 @@ pub(crate) fn store_from(
     let (target, from) = (target.addr() as u64, source.part(offset, length as u64).ok_or(RefusalCause::WrongKind)?);
     if detour::is_quicker() {
         return store_through_host(target, from, source, length, device);
+    }
+    if is_to_fail() {
+        return Err(refused(DriverError::UNKNOWN));
     }
     // The source stays open until the copy has ended, also where the caller has given up.
     let source = source.clone();

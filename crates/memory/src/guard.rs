@@ -9,6 +9,7 @@ use crate::gate::Bell;
 use crate::slot::{Kind, Reach, Slot};
 use crate::{copy, gpu, mapped, on_demand};
 use wire::access::{Access, Atomic, Range, RefusalCause, Subject};
+use wire::refuse_if;
 
 /// Where an access is counted, so that a thread that closes its slot waits for it.
 #[derive(Clone, Copy)]
@@ -138,14 +139,10 @@ impl<'m> RangeAccess<'m> {
 
     /// Runs an atomic operation on the range, which is eight bytes long.
     pub(crate) fn atomic(&self, operation: Atomic) -> Result<u64, RefusalCause> {
-        if self.null {
-            return Err(RefusalCause::WrongKind);
-        }
+        refuse_if!(self.null, RefusalCause::WrongKind);
         // The address the peer named is aligned, but a region may sit at an odd place under an even address, and a
         // split atomic stops every core of the machine.
-        if !self.first.addr().is_multiple_of(8) {
-            return Err(RefusalCause::Misaligned);
-        }
+        refuse_if!(!self.first.addr().is_multiple_of(8), RefusalCause::Misaligned);
         match self.reach {
             Reach::Processor => {}
             Reach::OnDemand => on_demand::prepare_word(self.first).map_err(|_| RefusalCause::Faulted)?,

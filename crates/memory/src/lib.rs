@@ -70,8 +70,8 @@ pub use block::DeviceMemory;
 pub use books::{RegionFacts, WindowType};
 pub use error::Error;
 pub use gpu::{
-    DriverError, LONGEST_REFERENCE, REFERENCE_BYTES, Reference, Source, descriptor_of, has_gpu_regions, is_gpu_memory,
-    is_in_gpu_region, open, set_gpu_patience, shadow,
+    DriverError, LONGEST_REFERENCE, REFERENCE_BYTES, Reference, Source, descriptor_of, fail_gpu_copies_if,
+    has_gpu_regions, is_gpu_memory, is_in_gpu_region, open, set_gpu_patience, shadow,
 };
 pub use guard::Guard;
 pub use holding::{Change, RegionSpec, Translation};

@@ -5,6 +5,7 @@
 use latch::PerProcess;
 
 use crate::error::Error;
+use wire::refuse_if;
 
 /// Whether all of `length` bytes at `address` can be read, and written if `write`; their pages are there afterwards.
 pub(crate) fn check(address: usize, length: usize, write: bool) -> Result<(), Error> {
@@ -94,9 +95,7 @@ pub fn judge(maps: &str, start: u64, span: u64, write: bool) -> Result<(), Error
             break;
         }
         let fits = rights.starts_with('r') && (!write || rights.as_bytes().get(1) == Some(&b'w'));
-        if !fits {
-            return Err(Error::Protected { address: next, write });
-        }
+        refuse_if!(!fits, Error::Protected { address: next, write });
         next = to;
         if next >= end {
             return Ok(());
@@ -121,9 +120,7 @@ fn check_by_mincore(start: usize, span: usize) -> Result<(), Error> {
         // SAFETY: the kernel writes one byte per page, and there is room for so many; the range itself is only looked
         // at.
         let result = unsafe { libc::mincore((start + offset) as *mut libc::c_void, length, residency.as_mut_ptr()) };
-        if result != 0 {
-            return Err(Error::NotMapped { address: (start + offset) as u64 });
-        }
+        refuse_if!(result != 0, Error::NotMapped { address: (start + offset) as u64 });
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::null_mut;
 
 use crate::mapped::page_size;
+use wire::refuse_if;
 
 /// The size of a huge page.
 const HUGE_PAGE: usize = 2 << 20;
@@ -71,9 +72,7 @@ impl Mapping {
     /// What the system says; `EINVAL` if there is no such range.
     pub fn of_file(file: BorrowedFd<'_>, offset: u64, length: usize, write: bool) -> io::Result<Mapping> {
         let end = offset.checked_add(length as u64).ok_or_else(invalid)?;
-        if end > file_size(file)? {
-            return Err(invalid());
-        }
+        refuse_if!(end > file_size(file)?, invalid());
         let inside = (offset % page_size() as u64) as usize;
         let span = length.checked_add(inside).filter(|span| *span > 0).ok_or_else(invalid)?;
         let start = libc::off_t::try_from(offset - inside as u64).map_err(|_| invalid())?;
@@ -150,9 +149,7 @@ fn sealed_file(length: usize) -> io::Result<OwnedFd> {
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: a C string and flags.
     let file = unsafe { libc::memfd_create(c"ubiverbs-device-memory".as_ptr(), flags) };
-    if file < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    refuse_if!(file < 0, io::Error::last_os_error());
     // SAFETY: just made, and nobody else's.
     let file = unsafe { OwnedFd::from_raw_fd(file) };
     let size = libc::off_t::try_from(length).map_err(|_| invalid())?;

@@ -14,8 +14,8 @@ use crate::keys::{Keys, SLOT_COUNT};
 use crate::published::{Publication, Publisher};
 use crate::slot::Slot;
 use crate::table::Table;
-use wire::Key;
 use wire::access::{Access, Atomic, Range, Refusal, RefusalCause, Subject};
+use wire::{Key, refuse_if};
 
 /// All registered memory of one process.
 ///
@@ -179,9 +179,7 @@ impl Memory {
         let range = Range { key, address, length: 8 };
         let refuse = |cause| Refusal { range, access, cause };
         let entry = self.enter(subject, range, access, self.counted())?.ok_or(refuse(RefusalCause::WrongKind))?;
-        if !address.is_multiple_of(8) {
-            return Err(refuse(RefusalCause::Misaligned));
-        }
+        refuse_if!(!address.is_multiple_of(8), refuse(RefusalCause::Misaligned));
         entry.atomic(operation).map_err(refuse)
     }
 

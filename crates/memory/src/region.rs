@@ -9,8 +9,8 @@ use crate::holding::{Change, Holding, MemoryPlace, RegionSpec};
 use crate::mapped;
 use crate::memory::Memory;
 use crate::slot::Reach;
-use wire::Key;
 use wire::access::{Access, ProtectionDomain, Range, Refusal, Subject};
+use wire::{Key, refuse_if};
 
 impl Memory {
     /// Registers memory of the process and returns its R_Key, by which its owner may name it as well.
@@ -51,9 +51,7 @@ impl Memory {
     /// # Safety
     /// As for [`register`](Memory::register), for what the region covers and grants afterwards.
     pub unsafe fn reregister(&self, key: Key, change: &Change) -> Result<(), Error> {
-        if *change == Change::default() {
-            return Err(Error::NothingToChange);
-        }
+        refuse_if!(*change == Change::default(), Error::NothingToChange);
         self.change(key, |holding| holding.apply(key, change))
     }
 
@@ -129,9 +127,7 @@ impl Memory {
         let terms = holding.terms();
         let limit = self.limits.regions;
         let mut books = self.books();
-        if books.regions >= limit || books.full() {
-            return Err(Error::TooManyRegions { limit });
-        }
+        refuse_if!(books.regions >= limit || books.full(), Error::TooManyRegions { limit });
         holding.taken()?;
         let what = What::Region(books::Region { holding, windows: 0, changing: false });
         let (number, key) = books.take(&self.keys, what).ok_or(Error::TooManyRegions { limit })?;
@@ -145,13 +141,9 @@ impl Memory {
     /// Whether there is such memory and these rights go together. Finds out whose memory it is.
     pub(crate) fn validate(&self, holding: &mut Holding) -> Result<(), Error> {
         let Holding { place, access, .. } = holding;
-        if access.peers_write() && !access.contains(Access::LOCAL_WRITE) {
-            return Err(Error::LocalWriteMissing);
-        }
+        refuse_if!(access.peers_write() && !access.contains(Access::LOCAL_WRITE), Error::LocalWriteMissing);
         let unknown = access.difference(Access::all());
-        if !unknown.is_empty() {
-            return Err(Error::Rights { bits: unknown.bits() });
-        }
+        refuse_if!(!unknown.is_empty(), Error::Rights { bits: unknown.bits() });
         let (MemoryPlace::Program(translation) | MemoryPlace::Gpu(translation, _)) = *place else {
             let of_pages = access.intersection(Access::ON_DEMAND | Access::HUGETLB);
             return match access.contains(Access::ZERO_BASED) {
@@ -165,12 +157,8 @@ impl Memory {
         }
         let (address, length) = (translation.address.addr() as u64, translation.length as u64);
         // As the kernel counts pages: no bytes in the middle of a page are on it, none at its start are on no page.
-        if length == 0 && mapped::is_page_boundary(translation.address.addr()) {
-            return Err(Error::Empty);
-        }
-        if length > self.limits.region_length {
-            return Err(Error::TooLong { length, limit: self.limits.region_length });
-        }
+        refuse_if!(length == 0 && mapped::is_page_boundary(translation.address.addr()), Error::Empty);
+        refuse_if!(length > self.limits.region_length, Error::TooLong { length, limit: self.limits.region_length });
         // The last byte must have an address, in memory and as keys see it.
         for address in [address, translation.iova.unwrap_or(address)] {
             address.checked_add(length.saturating_sub(1)).ok_or(Error::AddressOverflow { address, length })?;
@@ -205,9 +193,7 @@ fn claim<'b>(
     key: Key,
     slot: &crate::slot::Slot,
 ) -> Result<&'b mut books::Region, Error> {
-    if slot.key() != key {
-        return Err(Error::UnknownKey { key });
-    }
+    refuse_if!(slot.key() != key, Error::UnknownKey { key });
     books.claim_region(number, key)
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::gate::{Bell, Gate, Shut};
 use crate::version::Version;
 use wire::access::{Access, ProtectionDomain, Range, RefusalCause, Subject};
-use wire::{Key, Qpn};
+use wire::{Key, Qpn, refuse_if};
 
 /// What a key grants.
 #[derive(Clone, Copy, Debug)]
@@ -68,9 +68,7 @@ impl Terms {
             // A window's key is an R_Key only, and that of nothing an L_Key only.
             return Err(RefusalCause::WrongKind);
         }
-        if self.domain != subject.pd {
-            return Err(RefusalCause::WrongProtectionDomain);
-        }
+        refuse_if!(self.domain != subject.pd, RefusalCause::WrongProtectionDomain);
         match self.kind {
             Kind::Region | Kind::Null | Kind::Window { type2: false } => {}
             Kind::Window { type2: true } if self.qpn == subject.qpn => {}
@@ -78,9 +76,7 @@ impl Terms {
             Kind::Unbound => return Err(RefusalCause::WindowUnbound),
             Kind::Invalidated => return Err(RefusalCause::Invalidated),
         }
-        if !self.access.contains(access) {
-            return Err(RefusalCause::NotPermitted);
-        }
+        refuse_if!(!self.access.contains(access), RefusalCause::NotPermitted);
         let offset = within(self.start, self.length, range.address, range.length)
             .ok_or(RefusalCause::OutOfBounds { start: self.start, length: self.length })?;
         // The offset is below the length, which fits the address space. Wrapping, because the on-demand region over

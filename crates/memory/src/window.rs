@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::memory::Memory;
 use crate::slot::{Kind, Reach, Slot, Terms, within};
 use wire::access::{Access, Bind, ProtectionDomain, Range, Refusal, RefusalCause, Subject};
-use wire::{Key, Qpn};
+use wire::{Key, Qpn, refuse_if};
 
 impl Memory {
     /// A window that is bound to nothing yet, by its key.
@@ -17,9 +17,7 @@ impl Memory {
     pub fn allocate_window(&self, domain: ProtectionDomain, kind: WindowType) -> Result<Key, Error> {
         let limit = self.limits.windows;
         let mut books = self.books();
-        if books.windows >= limit || books.full() {
-            return Err(Error::TooManyWindows { limit });
-        }
+        refuse_if!(books.windows >= limit || books.full(), Error::TooManyWindows { limit });
         let what = What::Window(books::Window { kind, domain, region: None, qpn: Qpn::new(0), changing: false });
         let (number, key) = books.take(&self.keys, what).ok_or(Error::TooManyWindows { limit })?;
         let slot = self.table.make(number).ok_or(Error::TooManyWindows { limit })?;
@@ -58,9 +56,7 @@ impl Memory {
                 WindowType::Type1 => new_key == bind.window,
                 WindowType::Type2 => window.region.is_some() || bind.length == 0,
             };
-            if wrong {
-                return Err(refuse(RefusalCause::WrongKind));
-            }
+            refuse_if!(wrong, refuse(RefusalCause::WrongKind));
             (window.kind, window.region)
         };
         let mut region = None;
@@ -110,17 +106,13 @@ impl Memory {
             _ => {}
         }
         let window = claim(&mut books, number, slot, key, subject).map_err(refuse)?;
-        if window.kind == WindowType::Type1 {
-            return Err(refuse(RefusalCause::WrongKind));
-        }
+        refuse_if!(window.kind == WindowType::Type1, refuse(RefusalCause::WrongKind));
         if window.region.is_none() {
             // Which of the two it is, its terms say.
             let never = slot.look(key, &self.bell).is_ok_and(|terms| terms.kind == Kind::Unbound);
             return Err(refuse(if never { RefusalCause::WindowUnbound } else { RefusalCause::Invalidated }));
         }
-        if window.qpn != subject.qpn {
-            return Err(refuse(RefusalCause::WrongQueuePair));
-        }
+        refuse_if!(window.qpn != subject.qpn, refuse(RefusalCause::WrongQueuePair));
         window.changing = true;
         slot.close();
         drop(books);
@@ -155,9 +147,7 @@ impl Memory {
     pub fn free_window(&self, key: Key) -> Result<(), Error> {
         let (number, slot) = self.find(key).ok_or(Error::UnknownKey { key })?;
         let mut books = self.books();
-        if slot.key() != key {
-            return Err(Error::UnknownKey { key });
-        }
+        refuse_if!(slot.key() != key, Error::UnknownKey { key });
         match books.what(number) {
             Some(What::Window(window)) if window.changing => return Err(Error::ChangeUnderWay { key }),
             Some(What::Window(window)) => window.changing = true,
@@ -189,21 +179,13 @@ impl Memory {
             Some(region) if slot.key() == bind.region => region,
             _ => return Err(RefusalCause::UnknownKey),
         };
-        if behind.changing {
-            return Err(RefusalCause::Invalidated);
-        }
+        refuse_if!(behind.changing, RefusalCause::Invalidated);
         let terms = behind.holding.terms();
-        if terms.domain != subject.pd {
-            return Err(RefusalCause::WrongProtectionDomain);
-        }
+        refuse_if!(terms.domain != subject.pd, RefusalCause::WrongProtectionDomain);
         let unwritable = bind.access.peers_write() && !terms.access.contains(Access::LOCAL_WRITE);
-        if !terms.access.contains(Access::MW_BIND) || unwritable {
-            return Err(RefusalCause::NotPermitted);
-        }
+        refuse_if!(!terms.access.contains(Access::MW_BIND) || unwritable, RefusalCause::NotPermitted);
         // The window's addresses would have two origins.
-        if terms.access.contains(Access::ZERO_BASED) {
-            return Err(RefusalCause::WrongKind);
-        }
+        refuse_if!(terms.access.contains(Access::ZERO_BASED), RefusalCause::WrongKind);
         let Terms { start, length, .. } = terms;
         let offset = within(start, length, bind.address, bind.length)
             .ok_or(RefusalCause::OutOfBounds { start, length })? as usize;
@@ -246,12 +228,8 @@ fn claim<'b>(
 ) -> Result<&'b mut books::Window, RefusalCause> {
     match books.window(number) {
         Some(window) if slot.key() == key => {
-            if window.domain != subject.pd {
-                return Err(RefusalCause::WrongProtectionDomain);
-            }
-            if window.changing {
-                return Err(RefusalCause::Invalidated);
-            }
+            refuse_if!(window.domain != subject.pd, RefusalCause::WrongProtectionDomain);
+            refuse_if!(window.changing, RefusalCause::Invalidated);
             Ok(window)
         }
         _ => Err(RefusalCause::UnknownKey),

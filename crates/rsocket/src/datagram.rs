@@ -20,7 +20,7 @@ impl DatagramHeader {
     const LENGTH_V4: usize = 8;
     const LENGTH_V6: usize = 24;
 
-    /// Writes it and answers how long it is.
+    /// Writes it and returns how long it is.
     pub fn encode(&self, out: &mut [u8; MAX_DATAGRAM_HEADER]) -> usize {
         *out = [0; MAX_DATAGRAM_HEADER];
         put(out, 2, &self.source.port().to_be_bytes());
@@ -39,7 +39,7 @@ impl DatagramHeader {
         length
     }
 
-    /// Reads the header of a datagram and answers how long it is; `None` if it is none.
+    /// Reads the header of a datagram and returns how long it is; `None` if it is none.
     pub fn decode(bytes: &[u8]) -> Option<(DatagramHeader, usize)> {
         let port = u16::from_be_bytes(get(bytes, 2));
         let [version, length] = get::<2>(bytes, 0);
@@ -78,20 +78,20 @@ pub struct DiscoveryHeader {
 }
 
 impl DiscoveryHeader {
-    const TAG: u32 = 0x5555_5555;
+    const DISCOVERY_TAG: u32 = 0x5555_5555;
     const LENGTH_V4: usize = 16;
     const LENGTH_V6: usize = 28;
     /// Room for every header.
     pub const MAX_LENGTH: usize = Self::LENGTH_V6;
-    const DATA: u8 = 0;
-    const ANSWER: u8 = 7;
+    const DATA_OP: u8 = 0;
+    const ANSWER_OP: u8 = 7;
 
-    /// Writes it and answers how long it is.
+    /// Writes it and returns how long it is.
     pub fn encode(&self, out: &mut [u8; Self::MAX_LENGTH]) -> usize {
         *out = [0; Self::MAX_LENGTH];
         let kind = match self.kind {
-            DiscoveryKind::Data => Self::DATA,
-            DiscoveryKind::Answer => Self::ANSWER,
+            DiscoveryKind::Data => Self::DATA_OP,
+            DiscoveryKind::Answer => Self::ANSWER_OP,
         };
         let (version, length) = match self.address {
             IpAddr::V4(address) => {
@@ -103,13 +103,13 @@ impl DiscoveryHeader {
                 (6, Self::LENGTH_V6)
             }
         };
-        put(out, 0, &Self::TAG.to_be_bytes());
+        put(out, 0, &Self::DISCOVERY_TAG.to_be_bytes());
         put(out, 4, &[version, kind, length as u8, 0]);
         put(out, 8, &self.qpn.value().to_be_bytes());
         length
     }
 
-    /// Reads the header of what came over UDP from an address of that family, and answers how long it is; `None` if
+    /// Reads the header of what came over UDP from an address of that family, and returns how long it is; `None` if
     /// it is none.
     pub fn decode(bytes: &[u8], over_ipv4: bool) -> Option<(DiscoveryHeader, usize)> {
         let [version, kind, length, _] = get::<4>(bytes, 4);
@@ -119,11 +119,11 @@ impl DiscoveryHeader {
             _ => return None,
         };
         let kind = match kind {
-            Self::DATA => DiscoveryKind::Data,
-            Self::ANSWER => DiscoveryKind::Answer,
+            Self::DATA_OP => DiscoveryKind::Data,
+            Self::ANSWER_OP => DiscoveryKind::Answer,
             _ => return None,
         };
-        let tagged = u32::from_be_bytes(get(bytes, 0)) == Self::TAG;
+        let tagged = u32::from_be_bytes(get(bytes, 0)) == Self::DISCOVERY_TAG;
         let whole = usize::from(length) == expected && bytes.len() >= expected;
         let qpn = Qpn::new(u32::from_be_bytes(get(bytes, 8)) & 0xFF_FFFF);
         (tagged && whole).then_some((DiscoveryHeader { kind, qpn, address }, expected))

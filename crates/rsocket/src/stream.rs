@@ -66,7 +66,7 @@ struct Peer {
 /// | goes in | comes out |
 /// |---|---|
 /// | [`handle_connection_data`](Stream::handle_connection_data), [`handle_received`](Stream::handle_received), [`handle_sent`](Stream::handle_sent) | [`poll_control`](Stream::poll_control), after everything that goes in and after each [`consume`](Stream::consume) |
-/// | a program's bytes | [`next_transfer`](Stream::next_transfer), until it answers nothing |
+/// | a program's bytes | [`next_transfer`](Stream::next_transfer), until it returns nothing |
 /// | a program's wish to read | [`unread_runs`](Stream::unread_runs), then [`consume`](Stream::consume) |
 #[derive(Debug)]
 pub struct Stream {

@@ -1,5 +1,6 @@
 //! Why two programs did not find together, with what a person can do about it.
 
+use cm::IdError;
 use cm::id::EventKind;
 use std::error::Error;
 use std::fmt;
@@ -87,6 +88,19 @@ pub enum ConnectError {
         /// Its status.
         status: i32,
     },
+}
+
+impl From<IdError> for ConnectError {
+    fn from(error: IdError) -> ConnectError {
+        let what = error.to_string();
+        match error {
+            IdError::NotLocal(address) => ConnectError::NotLocal { address },
+            IdError::PrivateData { length, room } => ConnectError::PrivateData { length, room },
+            IdError::State { .. } => ConnectError::State { what },
+            IdError::InUse { .. } => ConnectError::InUse { what },
+            _ => ConnectError::Refused { what },
+        }
+    }
 }
 
 impl ConnectError {

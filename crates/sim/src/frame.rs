@@ -6,7 +6,7 @@ use transport::AddressVector;
 use wire::ip::source_port_of_flow_label;
 use wire::{
     Ecn, EncodeError, Ethernet, Frame, Gid, Headers, IpHeader, Opcode, Packet, ParseError, Qpn, ROCE_PORT, UdpHeader,
-    grh_bytes, source_port,
+    grh_bytes, refuse_if, source_port,
 };
 
 use crate::host::HostId;
@@ -105,9 +105,7 @@ pub(crate) struct Understood<'a> {
 /// Reads a frame and checks its ICRC.
 pub(crate) fn decode(bytes: &[u8]) -> Result<Understood<'_>, DropReason> {
     let frame = Frame::parse(bytes).map_err(|_| DropReason::Malformed)?;
-    if frame.udp.destination_port != ROCE_PORT {
-        return Err(DropReason::Malformed);
-    }
+    refuse_if!(frame.udp.destination_port != ROCE_PORT, DropReason::Malformed);
     let packet = Packet::parse_checked(&frame.ip, &frame.udp, frame.payload).map_err(|error| match error {
         ParseError::BadIcrc { .. } => DropReason::BadIcrc,
         _ => DropReason::Malformed,

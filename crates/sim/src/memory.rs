@@ -9,7 +9,7 @@ pub use window::{WindowKind, WindowSpec};
 use std::collections::HashMap;
 use transport::{Access, Atomic, Bind, ProtectionDomain, Range, Refusal, Remote, Sge, Subject};
 use wire::access::RefusalCause;
-use wire::{Feth, Key, Placement, Selectivity};
+use wire::{Feth, Key, Placement, Selectivity, refuse_if};
 
 use crate::host::HostId;
 use window::Window;
@@ -264,13 +264,9 @@ impl Memory {
     pub(crate) fn atomic(&mut self, subject: Subject, range: Range, operation: Atomic) -> Result<u64, Refusal> {
         let access = operation.access();
         let refuse = |cause| Refusal { range, access, cause };
-        if range.length != 8 {
-            return Err(refuse(RefusalCause::WrongKind));
-        }
+        refuse_if!(range.length != 8, refuse(RefusalCause::WrongKind));
         let granted = self.grant(subject, range, access)?.ok_or(refuse(RefusalCause::WrongKind))?;
-        if !range.address.is_multiple_of(8) {
-            return Err(refuse(RefusalCause::Misaligned));
-        }
+        refuse_if!(!range.address.is_multiple_of(8), refuse(RefusalCause::Misaligned));
         let Backing::Bytes(bytes) = &mut self.buffers[granted.buffer].1 else {
             return Err(refuse(RefusalCause::WrongKind));
         };
@@ -320,9 +316,7 @@ impl Memory {
         let entry = self.entries.get(&index_of(range.key)).ok_or(refuse(RefusalCause::UnknownKey))?;
         let (region, address) = match entry {
             MemoryEntry::Region(entry) => {
-                if entry.region.key != range.key {
-                    return Err(refuse(RefusalCause::UnknownKey));
-                }
+                refuse_if!(entry.region.key != range.key, refuse(RefusalCause::UnknownKey));
                 entry.admits(subject, access).map_err(refuse)?;
                 (&entry.region, range.address)
             }
@@ -344,15 +338,9 @@ impl Memory {
 
 impl RegionEntry {
     fn admits(&self, subject: Subject, access: Access) -> Result<(), RefusalCause> {
-        if self.invalidated {
-            return Err(RefusalCause::Invalidated);
-        }
-        if self.region.pd != subject.pd {
-            return Err(RefusalCause::WrongProtectionDomain);
-        }
-        if !self.access.contains(access) {
-            return Err(RefusalCause::NotPermitted);
-        }
+        refuse_if!(self.invalidated, RefusalCause::Invalidated);
+        refuse_if!(self.region.pd != subject.pd, RefusalCause::WrongProtectionDomain);
+        refuse_if!(!self.access.contains(access), RefusalCause::NotPermitted);
         Ok(())
     }
 }

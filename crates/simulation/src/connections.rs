@@ -120,14 +120,7 @@ const PARTY_ENDED: IdError = IdError::State { what: "this", state: "at its end" 
 
 /// What an id refused, as programs know it.
 fn refused(error: IdError) -> Error {
-    let what = error.to_string();
-    Error::Connect(match error {
-        IdError::NotLocal(address) => ConnectError::NotLocal { address },
-        IdError::PrivateData { length, room } => ConnectError::PrivateData { length, room },
-        IdError::State { .. } => ConnectError::State { what },
-        IdError::InUse { .. } => ConnectError::InUse { what },
-        _ => ConnectError::Refused { what },
-    })
+    Error::Connect(error.into())
 }
 
 impl SimulatedId {

@@ -191,7 +191,7 @@ unsafe impl Context for Opened {
         access: Access,
     ) -> Result<Key, Error> {
         let spec = RegionSpec { translation: Translation::new(address, length), domain, access };
-        // SAFETY: the caller's promise is the one asked for here.
+        // SAFETY: the range stays allocated until the key is deregistered, and may change as the rights say.
         unsafe { self.nic.memory.register(&spec) }.map_err(Error::register(length))
     }
 

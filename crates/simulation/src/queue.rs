@@ -220,7 +220,7 @@ impl<T> std::fmt::Debug for Events<T> {
 #[derive(Debug)]
 pub(super) struct SimulatedChannel(pub(super) Arc<Events<u32>>);
 
-/// What a call that would wait answers instead.
+/// What a call that would wait returns instead.
 pub(super) fn must_not_wait() -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, "a party of a simulation awaits; a call that waits would stop the clock")
 }

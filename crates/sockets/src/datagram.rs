@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use transport::{AddressVector, DatagramTarget, Kind};
-use wire::Qpn;
 use wire::cm::PortSpace;
+use wire::{Qpn, refuse_if};
 
 /// The longest datagram that a program can send.
 pub const MAX_DATAGRAM: usize = DATAGRAM_SLOT_BYTES - DiscoveryHeader::MAX_LENGTH;
@@ -107,13 +107,9 @@ impl Datagram {
 
     /// Takes an address.
     pub fn bind(self: &Arc<Datagram>, address: SocketAddr) -> Result<(), Error> {
-        if address.is_ipv4() != self.family_is_ipv4 {
-            return Err(Error(libc::EAFNOSUPPORT));
-        }
+        refuse_if!(address.is_ipv4() != self.family_is_ipv4, Error(libc::EAFNOSUPPORT));
         let mut state = self.lock();
-        if state.udp.is_some() {
-            return Err(Error::INVALID);
-        }
+        refuse_if!(state.udp.is_some(), Error::INVALID);
         self.open(&mut state, address)?;
         Ok(())
     }
@@ -147,9 +143,7 @@ impl Datagram {
 
     /// Sends to this peer, and receives from it only.
     pub fn connect(self: &Arc<Datagram>, address: SocketAddr) -> Result<(), Error> {
-        if address.is_ipv4() != self.family_is_ipv4 {
-            return Err(Error(libc::EAFNOSUPPORT));
-        }
+        refuse_if!(address.is_ipv4() != self.family_is_ipv4, Error(libc::EAFNOSUPPORT));
         let mut state = self.lock();
         let udp = self.udp(&mut state)?;
         let peer = plain(address);
@@ -191,9 +185,7 @@ impl Datagram {
     /// Changes the sizes it will have. Once it has a queue pair, `EINVAL`.
     pub fn set_sizes(&self, change: impl FnOnce(&mut Sizes)) -> Result<(), Error> {
         let mut state = self.lock();
-        if !state.pairs.is_empty() {
-            return Err(Error::INVALID);
-        }
+        refuse_if!(!state.pairs.is_empty(), Error::INVALID);
         change(&mut state.sizes);
         Ok(())
     }
@@ -207,14 +199,10 @@ impl Datagram {
     /// Sends a datagram, to its peer if `to` is `None`. `EAGAIN` if there is no room.
     pub fn send(self: &Arc<Datagram>, bytes: &[&[u8]], to: Option<SocketAddr>) -> Result<usize, Error> {
         let mut state = self.lock();
-        if to.is_some_and(|to| to.is_ipv4() != self.family_is_ipv4) {
-            return Err(Error(libc::EAFNOSUPPORT));
-        }
+        refuse_if!(to.is_some_and(|to| to.is_ipv4() != self.family_is_ipv4), Error(libc::EAFNOSUPPORT));
         let to = to.map(plain).or(state.connected).ok_or(Error(libc::EDESTADDRREQ))?;
         let length: usize = bytes.iter().map(|piece| piece.len()).sum();
-        if length > MAX_DATAGRAM {
-            return Err(Error(libc::EMSGSIZE));
-        }
+        refuse_if!(length > MAX_DATAGRAM, Error(libc::EMSGSIZE));
         let udp = self.udp(&mut state)?;
         let peer = self.peer(&mut state, to)?;
         let by_queue_pair = peer.knows_us && length + MAX_DATAGRAM_HEADER <= peer.longest;

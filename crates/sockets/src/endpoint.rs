@@ -179,7 +179,7 @@ impl Endpoint {
         let _ = self.parts.qp.modify(&self.parts.nic, &modify);
     }
 
-    /// Takes what has completed and answers what it means, and posts what is due. Returns whether anything had.
+    /// Takes what has completed, says what it means, and posts what is due. Returns whether anything had.
     /// Where there is nothing, and `drives`, it looks for packets first.
     pub fn progress(&mut self, drives: bool) -> bool {
         let any = self.take_all(drives, None);

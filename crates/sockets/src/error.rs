@@ -1,6 +1,6 @@
 //! Why a call on a socket failed: the errno of the manual page.
 
-use hca::cm::CmError;
+use hca::cm::{CmError, IdError};
 use rsocket::ProtocolError;
 use std::fmt;
 
@@ -34,8 +34,8 @@ impl std::error::Error for Error {}
 impl From<CmError> for Error {
     fn from(error: CmError) -> Error {
         match error {
-            // Kernels answer otherwise for some addresses of the connection manager, but programs of sockets know this.
-            CmError::InUse { .. } => Error(libc::EADDRINUSE),
+            // Kernels answer otherwise for some addresses of the connection manager, but socket programs know this.
+            CmError::Id(IdError::InUse { .. }) => Error(libc::EADDRINUSE),
             _ => Error(error.errno()),
         }
     }

@@ -8,7 +8,7 @@ use rsocket::{IoMapping, Span, Stream, Target};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use transport::{Data, ProtectionDomain};
-use wire::Key;
+use wire::{Key, refuse_if};
 
 /// Memory of the program's that it has lent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -110,9 +110,7 @@ impl Socket {
     /// for. What no mapping has is not written: 0 if that is the first byte.
     pub fn send_direct(&self, bytes: &mut Slices<'_>, offset: u64) -> Result<usize, Error> {
         let _turn = self.send_turn.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.send_io_mappings()? {
-            return Err(Error::WOULD_BLOCK);
-        }
+        refuse_if!(!self.send_io_mappings()?, Error::WOULD_BLOCK);
         let whole = bytes.len();
         let mut left = whole;
         let mut begun = false;

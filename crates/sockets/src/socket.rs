@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use transport::Kind;
 use wire::cm::PortSpace;
+use wire::refuse_if;
 
 /// A stream socket.
 pub struct Socket {
@@ -160,9 +161,7 @@ impl Socket {
     /// Takes an address.
     pub fn bind(&self, address: SocketAddr) -> Result<(), Error> {
         let mut state = self.lock();
-        if !matches!(state.phase, Phase::Idle) {
-            return Err(Error::INVALID);
-        }
+        refuse_if!(!matches!(state.phase, Phase::Idle), Error::INVALID);
         self.id.bind(address)?;
         state.phase = Phase::Bound;
         Ok(())
@@ -181,9 +180,7 @@ impl Socket {
     /// Changes the sizes it will have. Once it has a queue pair, `EINVAL`.
     pub fn set_sizes(&self, change: impl FnOnce(&mut Sizes)) -> Result<(), Error> {
         let mut state = self.lock();
-        if matches!(state.phase, Phase::Connecting(_) | Phase::Connected(_) | Phase::Failed) {
-            return Err(Error::INVALID);
-        }
+        refuse_if!(matches!(state.phase, Phase::Connecting(_) | Phase::Connected(_) | Phase::Failed), Error::INVALID);
         change(&mut state.sizes);
         Ok(())
     }

@@ -6,6 +6,7 @@ use crate::socket::Socket;
 use rsocket::{Run, Span, Transfer, TransferMemory};
 use std::sync::{Arc, PoisonError};
 use transport::{Data, Sge};
+use wire::refuse_if;
 
 /// Reads up to this length are copied under the socket's lock, which is cheaper than to take it twice.
 const SHORT_READ_MAX: usize = 8192;
@@ -123,12 +124,10 @@ pub struct Receive {
 }
 
 impl Socket {
-    /// Sends as much as there is room for now, and answers how much that was: none of it is `EAGAIN`.
+    /// Sends as much as there is room for now, and returns how much that was: none of it is `EAGAIN`.
     pub fn send(&self, bytes: &mut Slices<'_>) -> Result<usize, Error> {
         let _turn = self.send_turn.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.send_io_mappings()? {
-            return Err(Error::WOULD_BLOCK);
-        }
+        refuse_if!(!self.send_io_mappings()?, Error::WOULD_BLOCK);
         let whole = bytes.len();
         let mut left = whole;
         if left == 0 {
@@ -234,7 +233,7 @@ impl Socket {
         state.connection().ok()?.protocol.next_transfer(wanted)
     }
 
-    /// Receives what there is, and answers how much that was: 0 at the end, and if there is nothing yet, `EAGAIN`.
+    /// Receives what there is, and returns how much that was: 0 at the end, and if there is nothing yet, `EAGAIN`.
     pub fn receive(&self, into: &mut dyn Scatter, how: Receive) -> Result<usize, Error> {
         let _turn = self.receive_turn.lock().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.lock();

@@ -14,7 +14,7 @@ use crate::text::Text;
 
 /// What memory of the library's holds that a program may not use any more, while a checker listens. A number of such bytes
 /// is the same in either byte order.
-pub const POISON: u8 = 0xdb;
+pub const POISON_BYTE: u8 = 0xdb;
 
 /// A value of a field, for sinks that write fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -120,7 +120,7 @@ fn json_name(field: &'static str) -> &'static str {
 macro_rules! calls {
     ($(
         $(#[$meta:meta])*
-        $Variant:ident = $name:literal { $( $(#[$field_meta:meta])* $field:ident : $Type:ty, )* }
+        $Variant:ident = $name:literal { $( $(#[$field_meta:meta])* $field:ident : $Type:ty ),* $(,)? }
     )+) => {
         /// A call of the program, and what it gave or got.
         ///
@@ -185,9 +185,7 @@ calls! {
         device: Text<32>,
     }
     /// A context was closed.
-    CloseDevice = "close_device" {
-        context: u32,
-    }
+    CloseDevice = "close_device" { context: u32 }
     /// A protection domain was made.
     AllocPd = "alloc_pd" {
         pd: u32,
@@ -195,9 +193,7 @@ calls! {
         context: u32,
     }
     /// A protection domain was freed.
-    DeallocPd = "dealloc_pd" {
-        pd: u32,
-    }
+    DeallocPd = "dealloc_pd" { pd: u32 }
     /// Memory was registered.
     RegisterMemory = "register_memory" {
         /// Its `rkey`; the `lkey` follows from it (`wire::Key::local`).
@@ -229,9 +225,7 @@ calls! {
         access: Access,
     }
     /// Memory was deregistered.
-    DeregisterMemory = "deregister_memory" {
-        key: Key,
-    }
+    DeregisterMemory = "deregister_memory" { key: Key }
     /// A memory window was made.
     AllocWindow = "alloc_window" {
         key: Key,
@@ -241,9 +235,7 @@ calls! {
         type_2: bool,
     }
     /// A memory window was freed.
-    FreeWindow = "free_window" {
-        key: Key,
-    }
+    FreeWindow = "free_window" { key: Key }
     /// A memory window is about to be bound, by the work request that is told next.
     BindWindow = "bind_window" {
         /// The key of the window until now.
@@ -260,13 +252,9 @@ calls! {
         access: Access,
     }
     /// A completion channel was made.
-    CreateChannel = "create_channel" {
-        channel: u32,
-    }
+    CreateChannel = "create_channel" { channel: u32 }
     /// A completion channel was destroyed.
-    DestroyChannel = "destroy_channel" {
-        channel: u32,
-    }
+    DestroyChannel = "destroy_channel" { channel: u32 }
     /// A completion queue was made.
     CreateCq = "create_cq" {
         cq: u32,
@@ -284,9 +272,7 @@ calls! {
         capacity: u32,
     }
     /// A completion queue was destroyed.
-    DestroyCq = "destroy_cq" {
-        cq: u32,
-    }
+    DestroyCq = "destroy_cq" { cq: u32 }
     /// A shared receive queue was made.
     CreateSrq = "create_srq" {
         srq: Srqn,
@@ -306,9 +292,7 @@ calls! {
         max_wr: Option<u32>,
     }
     /// A shared receive queue was destroyed.
-    DestroySrq = "destroy_srq" {
-        srq: Srqn,
-    }
+    DestroySrq = "destroy_srq" { srq: Srqn }
     /// A queue pair was made; the event has its number.
     CreateQp = "create_qp" {
         /// `RC`, `UC`, `UD`, `XRC_SEND`, `XRC_RECV`, `RAW_PACKET`.
@@ -324,11 +308,7 @@ calls! {
         /// Where its receives come from, if not from its own queue.
         srq: Option<Srqn>,
         /// What was granted, as `ibv_qp_cap` has it.
-        max_send_wr: u32,
-        max_recv_wr: u32,
-        max_send_sge: u32,
-        max_recv_sge: u32,
-        max_inline_data: u32,
+        max_send_wr: u32, max_recv_wr: u32, max_send_sge: u32, max_recv_sge: u32, max_inline_data: u32,
         /// Whether every send is signaled (`sq_sig_all`).
         signals_all: bool,
     }
@@ -416,9 +396,7 @@ calls! {
         dgid: [u8; 16],
     }
     /// An address handle was destroyed.
-    DestroyAh = "destroy_ah" {
-        ah: u64,
-    }
+    DestroyAh = "destroy_ah" { ah: u64 }
     /// A work request of a list is about to be posted to a send queue.
     PostSend = "post_send" {
         /// The program's name for it.
@@ -485,10 +463,7 @@ calls! {
     }
     /// A poll of an extended completion queue was begun before the last one was ended (`ibv_start_poll`), or ended
     /// though none had begun (`ibv_end_poll`).
-    PollOutOfOrder = "poll_out_of_order" {
-        cq: u32,
-        function: &'static str,
-    }
+    PollOutOfOrder = "poll_out_of_order" { cq: u32, function: &'static str }
     /// The program asked to be woken by the next completion.
     ArmCq = "arm_cq" {
         cq: u32,
@@ -496,18 +471,13 @@ calls! {
         solicited_only: bool,
     }
     /// The program is about to sleep until a completion channel has an event: at this moment it has none.
-    WaitCqEvent = "wait_cq_event" {
-        channel: u32,
-    }
+    WaitCqEvent = "wait_cq_event" { channel: u32 }
     /// The thread sleeps no longer at a completion channel: there is an event, or its wait was ended.
     StopWaiting = "stop_waiting" {}
     /// The program waits for the end of the connection of this queue pair; Rust's `Connection::closed`.
     AwaitClose = "await_close" {}
     /// The program took an event of a completion channel.
-    GetCqEvent = "get_cq_event" {
-        channel: u32,
-        cq: u32,
-    }
+    GetCqEvent = "get_cq_event" { channel: u32, cq: u32 }
     /// The program acknowledged events of a completion queue.
     AckCqEvents = "ack_cq_events" {
         cq: u32,
@@ -539,12 +509,7 @@ calls! {
     }
     /// `ibv_create_qp` was asked for a queue pair with a capability of 0, of which it has granted 1: what was asked for,
     /// as `ibv_qp_cap` has it. The event of the creation comes before.
-    AskedForNone = "asked_for_none" {
-        max_send_wr: u32,
-        max_recv_wr: u32,
-        max_send_sge: u32,
-        max_recv_sge: u32,
-    }
+    AskedForNone = "asked_for_none" { max_send_wr: u32, max_recv_wr: u32, max_send_sge: u32, max_recv_sge: u32 }
     /// `ibv_modify_qp` was given a number of the peer's queue pair that has more than 24 bits: the upper ones are cut.
     NumberCut = "number_cut" {
         /// `dest_qp_num`, as it was given.
@@ -603,10 +568,7 @@ calls! {
         id: u64,
     }
     /// `rdma_connect` or `rdma_accept` was given private data, and a length of 0 for it.
-    CmEmptyData = "cm_empty_data" {
-        function: &'static str,
-        id: u64,
-    }
+    CmEmptyData = "cm_empty_data" { function: &'static str, id: u64 }
     /// The connection manager is about to change the queue pair of an id; the change itself is told next.
     CmMovesQp = "cm_moves_qp" {
         id: u64,

@@ -60,7 +60,7 @@ mod text;
 mod time;
 mod vocabulary;
 
-pub use call::{Call, POISON, Piece, Pieces, Value};
+pub use call::{Call, POISON_BYTE, Piece, Pieces, Value};
 pub use counters::Counters;
 #[cfg(feature = "std")]
 pub use error::Error;

@@ -66,7 +66,7 @@ impl PeerReason {
     /// How many bytes it is beside a NAK.
     pub const SIZE: usize = 40;
     /// Bytes that are something else begin otherwise.
-    const MARK: u32 = 0x5556_7072;
+    const REPORT_MARK: u32 = 0x5556_7072;
 
     /// The stable name: what JSON lines say.
     #[must_use]
@@ -185,7 +185,7 @@ struct Fields {
 impl Fields {
     fn to_bytes(&self) -> [u8; PeerReason::SIZE] {
         let mut bytes = [0; PeerReason::SIZE];
-        bytes[0..4].copy_from_slice(&PeerReason::MARK.to_le_bytes());
+        bytes[0..4].copy_from_slice(&PeerReason::REPORT_MARK.to_le_bytes());
         bytes[4..6].copy_from_slice(&[self.kind, self.word]);
         for (place, number) in bytes[8..16].chunks_exact_mut(4).zip(self.short) {
             place.copy_from_slice(&number.to_le_bytes());
@@ -200,7 +200,7 @@ impl Fields {
         let bytes: &[u8; PeerReason::SIZE] = bytes.try_into().ok()?;
         let short = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
         let long = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-        let proper = short(0)? == PeerReason::MARK && bytes[6..8] == [0, 0] && long(32)? == 0;
+        let proper = short(0)? == PeerReason::REPORT_MARK && bytes[6..8] == [0, 0] && long(32)? == 0;
         proper.then_some(Fields {
             kind: bytes[4],
             word: bytes[5],

@@ -53,6 +53,7 @@ vocabulary! {
         RandomLoss = "random_loss": "lost by an injected fault",
         Partitioned = "partitioned": "the network is partitioned between the two hosts",
         NoRoute = "no_route": "no host has the destination address",
+        PortDown = "port_down": "the port is down, or its device has failed",
         QueuePairGone = "queue_pair_gone": "the queue pair was destroyed or reset while the packet was under way",
         SystemRefused = "system_refused": "the operating system refused to carry it",
         Unproven = "unproven": "the IPv4 identification that its invariant CRC needs was not proven in time",

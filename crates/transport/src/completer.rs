@@ -124,7 +124,7 @@ impl Completer {
         self.oldest
     }
 
-    /// Passes over settled work that took no packets; answers the oldest work without an outcome of success.
+    /// Passes over settled work that took no packets; returns the oldest work without an outcome of success.
     pub fn catch_up(&mut self, queue: &SendQueue) -> u64 {
         self.oldest = self.oldest.max(queue.head());
         while queue.get(self.oldest).is_some_and(|work| work.is_done()) {

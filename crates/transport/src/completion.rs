@@ -4,68 +4,49 @@ use core::fmt;
 use trace::Failure;
 use wire::{Key, Qpn, Srqn};
 
-/// How a work request ended, with the numbers of `ibv_wc_status`.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[repr(u8)]
-pub enum Status {
-    /// It did what it says.
-    Success = 0,
-    /// A message was longer than the space for it.
-    LocalLength = 1,
-    /// The queue pair itself was not set up for this work.
-    LocalQpOperation = 2,
-    /// A local piece may not be touched.
-    LocalProtection = 4,
-    /// The queue pair was already in error; the work was not attempted, or not finished.
-    WorkRequestFlushed = 5,
-    /// A memory window could not be bound.
-    MemoryWindowBind = 6,
-    /// The peer answered something that cannot be right.
-    BadResponse = 7,
-    /// A local access failed while a peer's message was placed.
-    LocalAccess = 8,
-    /// The peer found the request malformed or too long.
-    RemoteInvalidRequest = 9,
-    /// The peer's memory may not be touched that way.
-    RemoteAccess = 10,
-    /// The peer could not carry out the request.
-    RemoteOperation = 11,
-    /// The peer did not answer, however often it was asked.
-    RetryExceeded = 12,
-    /// The peer had no receive posted, however long we waited.
-    RnrRetryExceeded = 13,
-    /// The peer cannot take the request now (XRC: no such shared receive queue).
-    RemoteAborted = 16,
-    /// Something that should not happen did.
-    General = 21,
-    /// A tagged buffer was to be deleted that is not there any more.
-    TagOperation = 22,
-    /// A message was matched whose data was not read: software goes on with it.
-    RendezvousIncomplete = 23,
+wire::named! {
+    /// How a work request ended, with the numbers of `ibv_wc_status`.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+    #[repr(u8)]
+    pub enum Status {
+        /// It did what it says.
+        Success = 0: "IBV_WC_SUCCESS",
+        /// A message was longer than the space for it.
+        LocalLength = 1: "IBV_WC_LOC_LEN_ERR",
+        /// The queue pair itself was not set up for this work.
+        LocalQpOperation = 2: "IBV_WC_LOC_QP_OP_ERR",
+        /// A local piece may not be touched.
+        LocalProtection = 4: "IBV_WC_LOC_PROT_ERR",
+        /// The queue pair was already in error; the work was not attempted, or not finished.
+        WorkRequestFlushed = 5: "IBV_WC_WR_FLUSH_ERR",
+        /// A memory window could not be bound.
+        MemoryWindowBind = 6: "IBV_WC_MW_BIND_ERR",
+        /// The peer answered something that cannot be right.
+        BadResponse = 7: "IBV_WC_BAD_RESP_ERR",
+        /// A local access failed while a peer's message was placed.
+        LocalAccess = 8: "IBV_WC_LOC_ACCESS_ERR",
+        /// The peer found the request malformed or too long.
+        RemoteInvalidRequest = 9: "IBV_WC_REM_INV_REQ_ERR",
+        /// The peer's memory may not be touched that way.
+        RemoteAccess = 10: "IBV_WC_REM_ACCESS_ERR",
+        /// The peer could not carry out the request.
+        RemoteOperation = 11: "IBV_WC_REM_OP_ERR",
+        /// The peer did not answer, however often it was asked.
+        RetryExceeded = 12: "IBV_WC_RETRY_EXC_ERR",
+        /// The peer had no receive posted, however long we waited.
+        RnrRetryExceeded = 13: "IBV_WC_RNR_RETRY_EXC_ERR",
+        /// The peer cannot take the request now (XRC: no such shared receive queue).
+        RemoteAborted = 16: "IBV_WC_REM_ABORT_ERR",
+        /// Something that should not happen did.
+        General = 21: "IBV_WC_GENERAL_ERR",
+        /// A tagged buffer was to be deleted that is not there any more.
+        TagOperation = 22: "IBV_WC_TM_ERR",
+        /// A message was matched whose data was not read: software goes on with it.
+        RendezvousIncomplete = 23: "IBV_WC_TM_RNDV_INCOMPLETE",
+    }
 }
 
 impl Status {
-    /// All of them.
-    pub const ALL: [Status; 17] = [
-        Status::Success,
-        Status::LocalLength,
-        Status::LocalQpOperation,
-        Status::LocalProtection,
-        Status::WorkRequestFlushed,
-        Status::MemoryWindowBind,
-        Status::BadResponse,
-        Status::LocalAccess,
-        Status::RemoteInvalidRequest,
-        Status::RemoteAccess,
-        Status::RemoteOperation,
-        Status::RetryExceeded,
-        Status::RnrRetryExceeded,
-        Status::RemoteAborted,
-        Status::General,
-        Status::TagOperation,
-        Status::RendezvousIncomplete,
-    ];
-
     /// The status of this number.
     pub fn of_code(code: u8) -> Option<Status> {
         Status::ALL.into_iter().find(|status| status.code() == code)
@@ -75,106 +56,54 @@ impl Status {
     pub fn code(self) -> u8 {
         self as u8
     }
-
-    /// The name C programs know.
-    pub fn name(self) -> &'static str {
-        match self {
-            Status::Success => "IBV_WC_SUCCESS",
-            Status::LocalLength => "IBV_WC_LOC_LEN_ERR",
-            Status::LocalQpOperation => "IBV_WC_LOC_QP_OP_ERR",
-            Status::LocalProtection => "IBV_WC_LOC_PROT_ERR",
-            Status::WorkRequestFlushed => "IBV_WC_WR_FLUSH_ERR",
-            Status::MemoryWindowBind => "IBV_WC_MW_BIND_ERR",
-            Status::BadResponse => "IBV_WC_BAD_RESP_ERR",
-            Status::LocalAccess => "IBV_WC_LOC_ACCESS_ERR",
-            Status::RemoteInvalidRequest => "IBV_WC_REM_INV_REQ_ERR",
-            Status::RemoteAccess => "IBV_WC_REM_ACCESS_ERR",
-            Status::RemoteOperation => "IBV_WC_REM_OP_ERR",
-            Status::RetryExceeded => "IBV_WC_RETRY_EXC_ERR",
-            Status::RnrRetryExceeded => "IBV_WC_RNR_RETRY_EXC_ERR",
-            Status::RemoteAborted => "IBV_WC_REM_ABORT_ERR",
-            Status::General => "IBV_WC_GENERAL_ERR",
-            Status::TagOperation => "IBV_WC_TM_ERR",
-            Status::RendezvousIncomplete => "IBV_WC_TM_RNDV_INCOMPLETE",
-        }
-    }
 }
 
-impl fmt::Display for Status {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+wire::named! {
+    /// What kind of work completed.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+    pub enum CompletionKind {
+        /// SEND, with or without immediate or invalidate.
+        Send: "SEND",
+        /// RDMA WRITE.
+        Write: "RDMA_WRITE",
+        /// RDMA READ.
+        Read: "RDMA_READ",
+        /// Compare and swap.
+        CompareSwap: "COMP_SWAP",
+        /// Fetch and add.
+        FetchAdd: "FETCH_ADD",
+        /// ATOMIC WRITE.
+        AtomicWrite: "ATOMIC_WRITE",
+        /// FLUSH.
+        Flush: "FLUSH",
+        /// Memory window bind.
+        Bind: "BIND_MW",
+        /// Local invalidate.
+        LocalInvalidate: "LOCAL_INV",
+        /// A receive, filled by a SEND.
+        Receive: "RECV",
+        /// A receive, consumed by a WRITE with immediate.
+        ReceiveWriteImmediate: "RECV_RDMA_WITH_IMM",
+        /// A tagged buffer was added.
+        TagAdd: "TM_ADD",
+        /// A tagged buffer was deleted.
+        TagDelete: "TM_DEL",
+        /// The counts of messages that matched nothing were compared.
+        TagSynchronize: "TM_SYNC",
+        /// A receive, filled by a message whose tag matched nothing.
+        TagUnexpected: "TM_RECV",
+        /// A receive, filled by a message that is not to be matched.
+        TagUntagged: "TM_NO_TAG",
+        /// A tagged buffer was matched; its data is on the way.
+        TagMatch: "TM_RECV (match)",
+        /// A tagged buffer that was matched before has its data.
+        TagData: "TM_RECV (data)",
+        /// A tagged buffer was matched and has its data.
+        TagMessage: "TM_RECV (match, data)",
     }
-}
-
-/// What kind of work completed.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum CompletionKind {
-    /// SEND, with or without immediate or invalidate.
-    Send,
-    /// RDMA WRITE.
-    Write,
-    /// RDMA READ.
-    Read,
-    /// Compare and swap.
-    CompareSwap,
-    /// Fetch and add.
-    FetchAdd,
-    /// ATOMIC WRITE.
-    AtomicWrite,
-    /// FLUSH.
-    Flush,
-    /// Memory window bind.
-    Bind,
-    /// Local invalidate.
-    LocalInvalidate,
-    /// A receive, filled by a SEND.
-    Receive,
-    /// A receive, consumed by a WRITE with immediate.
-    ReceiveWriteImmediate,
-    /// A tagged buffer was added.
-    TagAdd,
-    /// A tagged buffer was deleted.
-    TagDelete,
-    /// The counts of messages that matched nothing were compared.
-    TagSynchronize,
-    /// A receive, filled by a message whose tag matched nothing.
-    TagUnexpected,
-    /// A receive, filled by a message that is not to be matched.
-    TagUntagged,
-    /// A tagged buffer was matched; its data is on the way.
-    TagMatch,
-    /// A tagged buffer that was matched before has its data.
-    TagData,
-    /// A tagged buffer was matched and has its data.
-    TagMessage,
 }
 
 impl CompletionKind {
-    /// A short name.
-    pub fn name(self) -> &'static str {
-        match self {
-            CompletionKind::Send => "SEND",
-            CompletionKind::Write => "RDMA_WRITE",
-            CompletionKind::Read => "RDMA_READ",
-            CompletionKind::CompareSwap => "COMP_SWAP",
-            CompletionKind::FetchAdd => "FETCH_ADD",
-            CompletionKind::AtomicWrite => "ATOMIC_WRITE",
-            CompletionKind::Flush => "FLUSH",
-            CompletionKind::Bind => "BIND_MW",
-            CompletionKind::LocalInvalidate => "LOCAL_INV",
-            CompletionKind::Receive => "RECV",
-            CompletionKind::ReceiveWriteImmediate => "RECV_RDMA_WITH_IMM",
-            CompletionKind::TagAdd => "TM_ADD",
-            CompletionKind::TagDelete => "TM_DEL",
-            CompletionKind::TagSynchronize => "TM_SYNC",
-            CompletionKind::TagUntagged => "TM_NO_TAG",
-            CompletionKind::TagUnexpected => "TM_RECV",
-            CompletionKind::TagMatch => "TM_RECV (match)",
-            CompletionKind::TagData => "TM_RECV (data)",
-            CompletionKind::TagMessage => "TM_RECV (match, data)",
-        }
-    }
-
     /// Whether the completion is the last of a tagged buffer.
     pub fn ends_tagged_buffer(self) -> bool {
         matches!(self, CompletionKind::TagData | CompletionKind::TagMessage)
@@ -250,6 +179,28 @@ pub struct Completion {
 }
 
 impl Completion {
+    /// That work of a queue has ended, and how; nothing else is known of it.
+    #[inline]
+    pub const fn of(wr_id: u64, kind: CompletionKind, status: Status, queue: Queue, qpn: Qpn) -> Completion {
+        Completion {
+            wr_id,
+            status,
+            kind,
+            queue,
+            qpn,
+            bytes: 0,
+            immediate: None,
+            invalidated: None,
+            src_qpn: None,
+            grh: false,
+            over_ipv4: false,
+            solicited: false,
+            frame: FrameNotes { flow_tag: 0, vlan: 0, checksums_are_right: false },
+            cause: None,
+            told_at: 0,
+        }
+    }
+
     /// Why the work failed, if it did.
     #[must_use]
     pub fn failure(&self) -> Option<Failure> {

@@ -1,41 +1,31 @@
 //! The kinds of queue pairs, and the states that each can be in, with the numbers of verbs.
 
-use core::fmt;
 use wire::Transport;
 
-/// Where a queue pair is in its life, with the numbers of `ibv_qp_state`.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-#[repr(u8)]
-pub enum State {
-    /// Created, or back from anywhere: nothing is queued, nothing is known.
-    #[default]
-    Reset = 0,
-    /// Receives may be posted.
-    Init = 1,
-    /// Packets of the peer are taken.
-    ReadyToReceive = 2,
-    /// Packets are sent too.
-    ReadyToSend = 3,
-    /// Sending has stopped at a work request boundary, so that attributes may change.
-    SendQueueDrained = 4,
-    /// A send failed on an unreliable queue pair; it still receives.
-    SendQueueError = 5,
-    /// Everything outstanding is flushed, nothing is taken.
-    Error = 6,
+wire::named! {
+    /// Where a queue pair is in its life, with the numbers of `ibv_qp_state`.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+    #[repr(u8)]
+    pub enum State {
+        /// Created, or back from anywhere: nothing is queued, nothing is known.
+        #[default]
+        Reset = 0: "RESET",
+        /// Receives may be posted.
+        Init = 1: "INIT",
+        /// Packets of the peer are taken.
+        ReadyToReceive = 2: "RTR",
+        /// Packets are sent too.
+        ReadyToSend = 3: "RTS",
+        /// Sending has stopped at a work request boundary, so that attributes may change.
+        SendQueueDrained = 4: "SQD",
+        /// A send failed on an unreliable queue pair; it still receives.
+        SendQueueError = 5: "SQE",
+        /// Everything outstanding is flushed, nothing is taken.
+        Error = 6: "ERR",
+    }
 }
 
 impl State {
-    /// Every one, in the order of their numbers.
-    pub const ALL: [State; 7] = [
-        State::Reset,
-        State::Init,
-        State::ReadyToReceive,
-        State::ReadyToSend,
-        State::SendQueueDrained,
-        State::SendQueueError,
-        State::Error,
-    ];
-
     /// The number C programs know.
     pub const fn code(self) -> u8 {
         self as u8
@@ -46,60 +36,33 @@ impl State {
         State::ALL.get(usize::from(code)).copied()
     }
 
-    /// The specification's abbreviation.
-    pub const fn name(self) -> &'static str {
-        match self {
-            State::Reset => "RESET",
-            State::Init => "INIT",
-            State::ReadyToReceive => "RTR",
-            State::ReadyToSend => "RTS",
-            State::SendQueueDrained => "SQD",
-            State::SendQueueError => "SQE",
-            State::Error => "ERR",
-        }
-    }
-
     /// Whether packets of the peer are taken (IBA 10.3.1: RTR, RTS, SQD and SQE).
     pub const fn receives(self) -> bool {
         matches!(self, State::ReadyToReceive | State::ReadyToSend | State::SendQueueDrained | State::SendQueueError)
     }
 }
 
-impl fmt::Display for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+wire::named! {
+    /// What kind of service a queue pair gives, with the numbers of `ibv_qp_type`.
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+    #[repr(u8)]
+    pub enum Kind {
+        /// One peer, everything arrives, once and in order.
+        ReliableConnected = 2: "RC",
+        /// One peer, a message may be lost.
+        UnreliableConnected = 3: "UC",
+        /// Any peer, one packet per message, a message may be lost.
+        UnreliableDatagram = 4: "UD",
+        /// Ethernet frames as they are, headers and all.
+        RawPacket = 8: "RAW_PACKET",
+        /// The sending half of a reliable connection to a process rather than to a queue.
+        XrcInitiator = 9: "XRC_SEND",
+        /// The receiving half; its receives come from the shared receive queue each message names.
+        XrcTarget = 10: "XRC_RECV",
     }
 }
 
-/// What kind of service a queue pair gives, with the numbers of `ibv_qp_type`.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[repr(u8)]
-pub enum Kind {
-    /// One peer, everything arrives, once and in order.
-    ReliableConnected = 2,
-    /// One peer, a message may be lost.
-    UnreliableConnected = 3,
-    /// Any peer, one packet per message, a message may be lost.
-    UnreliableDatagram = 4,
-    /// Ethernet frames as they are, headers and all.
-    RawPacket = 8,
-    /// The sending half of a reliable connection to a process rather than to a queue.
-    XrcInitiator = 9,
-    /// The receiving half; its receives come from the shared receive queue each message names.
-    XrcTarget = 10,
-}
-
 impl Kind {
-    /// Every one, in the order of their numbers.
-    pub const ALL: [Kind; 6] = [
-        Kind::ReliableConnected,
-        Kind::UnreliableConnected,
-        Kind::UnreliableDatagram,
-        Kind::RawPacket,
-        Kind::XrcInitiator,
-        Kind::XrcTarget,
-    ];
-
     /// The number C programs know.
     pub const fn code(self) -> u8 {
         self as u8
@@ -108,18 +71,6 @@ impl Kind {
     /// From the number C programs know.
     pub fn from_code(code: u8) -> Option<Kind> {
         Kind::ALL.into_iter().find(|kind| kind.code() == code)
-    }
-
-    /// The name programs know it by.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Kind::ReliableConnected => "RC",
-            Kind::UnreliableConnected => "UC",
-            Kind::UnreliableDatagram => "UD",
-            Kind::RawPacket => "RAW_PACKET",
-            Kind::XrcInitiator => "XRC_SEND",
-            Kind::XrcTarget => "XRC_RECV",
-        }
     }
 
     /// Whether it has one peer.
@@ -160,11 +111,5 @@ impl Kind {
             Kind::UnreliableDatagram | Kind::RawPacket => Transport::Ud,
             Kind::XrcInitiator | Kind::XrcTarget => Transport::Xrc,
         }
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }

@@ -43,7 +43,7 @@ use core::ops::Range;
 use trace::{Failure, PeerReason, Time};
 use wire::access::ProtectionDomain;
 use wire::flow::ETHERNET_HEADER;
-use wire::{Mtu, Pkey, Qpn, Srqn};
+use wire::{Mtu, Pkey, Qpn, Srqn, refuse_if};
 
 pub(crate) use outbound::Handed;
 
@@ -74,7 +74,7 @@ pub struct QueuePairConfig {
 /// come out.
 ///
 /// After every call that takes something in (`modify`, `post_*`, `handle*`), drive it: call
-/// [`poll_transmit`](QueuePair::poll_transmit) until it answers `None` and send each train, then take completions and
+/// [`poll_transmit`](QueuePair::poll_transmit) until it returns `None` and send each train, then take completions and
 /// events until there are none, then ask for the next deadline. **A completion must not be shown to the program before
 /// the trains that were ready with it have been sent.** The crate's documentation has the loop as code.
 ///
@@ -282,15 +282,9 @@ impl QueuePair {
             return Err(PostError::InlineNotAllowed { operation: operation.name() });
         }
         let length = request.data.length();
-        if length > MAX_MESSAGE {
-            return Err(PostError::MessageTooLong { length });
-        }
-        if kind == Kind::RawPacket && length < ETHERNET_HEADER as u64 {
-            return Err(PostError::FrameTooShort { length });
-        }
-        if is_carried && request.target.is_some() != (kind == Kind::UnreliableDatagram) {
-            return Err(PostError::Target);
-        }
+        refuse_if!(length > MAX_MESSAGE, PostError::MessageTooLong { length });
+        refuse_if!(kind == Kind::RawPacket && length < ETHERNET_HEADER as u64, PostError::FrameTooShort { length });
+        refuse_if!(is_carried && request.target.is_some() != (kind == Kind::UnreliableDatagram), PostError::Target);
         if request.xrc_srq.is_some() != (kind == Kind::XrcInitiator && !operation.is_local()) {
             return Err(PostError::XrcTarget);
         }

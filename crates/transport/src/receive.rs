@@ -4,8 +4,8 @@
 use crate::port::Port;
 use crate::ring::Ring;
 use crate::work::{PostError, ReceiveRequest, ReceiveWork, Sge};
-use wire::Key;
 use wire::access::{Access, Range, Refusal, RefusalCause, Subject};
+use wire::{Key, refuse_if};
 
 /// The receive queue of one queue pair.
 #[derive(Debug)]
@@ -29,9 +29,7 @@ impl ReceiveQueue {
     /// Queues a receive.
     pub(crate) fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
         let given = request.sges.len();
-        if given > self.max_sge as usize {
-            return Err(PostError::TooManySges { given, max: self.max_sge });
-        }
+        refuse_if!(given > self.max_sge as usize, PostError::TooManySges { given, max: self.max_sge });
         let full = PostError::QueueFull { queue: self.name, capacity: self.ring.capacity() };
         self.ring.push_with(|slot| slot.fill(request)).map(|_| ()).map_err(|_| full)
     }

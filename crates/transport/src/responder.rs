@@ -13,7 +13,7 @@ pub(crate) use responses::ResponseTrain;
 pub(crate) use tagged::Rendezvous;
 
 use crate::completed_work::{Count, Counts};
-use crate::completion::{AsyncEvent, Cause, Completion, CompletionKind, FrameNotes, Queue, Status};
+use crate::completion::{AsyncEvent, Cause, Completion, CompletionKind, Queue, Status};
 use crate::connection::Connection;
 use crate::port::{Port, TakenReceive};
 use crate::receive::{ReceiveQueue, scatter};
@@ -25,7 +25,7 @@ use responses::Responses;
 use tagged::{Tagged, Tags};
 use trace::{DropReason, Failure, RequestFault};
 use wire::access::{Access, ProtectionDomain, Range, Refusal, Subject};
-use wire::{Key, Msn, NakCode, Operation, Position, Psn, Reth, RnrTimer, Srqn, Syndrome};
+use wire::{Key, Msn, NakCode, Operation, Position, Psn, Reth, RnrTimer, Srqn, Syndrome, refuse_if};
 
 /// What becomes of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -203,9 +203,7 @@ impl Responder {
     }
 
     pub fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
-        if self.srq.is_some() {
-            return Err(PostError::UsesSrq);
-        }
+        refuse_if!(self.srq.is_some(), PostError::UsesSrq);
         self.own.as_mut().ok_or(PostError::NoReceiveQueue)?.post(request)
     }
 
@@ -617,21 +615,12 @@ impl Responder {
     ) {
         let headers = inbound.headers;
         self.completions.push_back(Completion {
-            wr_id,
-            status: Status::Success,
-            kind,
-            queue: self.hand.queue,
-            qpn: connection.qpn,
             bytes: bytes as u32,
             immediate: headers.immediate,
             invalidated,
             src_qpn: Some(connection.attributes.dest_qpn),
-            grh: false,
-            over_ipv4: false,
             solicited: headers.bth.solicited,
-            frame: FrameNotes::default(),
-            cause: None,
-            told_at: 0,
+            ..Completion::of(wr_id, kind, Status::Success, self.hand.queue, connection.qpn)
         });
     }
 
@@ -672,23 +661,9 @@ impl Responder {
 
     /// The completion of the receive in hand, which went wrong.
     fn failed_receive(&self, status: Status, cause: Failure, connection: &Connection) -> Completion {
-        Completion {
-            wr_id: self.hand.work.wr_id,
-            status,
-            kind: self.hand.tagged.failed_kind(),
-            queue: self.hand.queue,
-            qpn: connection.qpn,
-            bytes: 0,
-            immediate: None,
-            invalidated: None,
-            src_qpn: None,
-            grh: false,
-            over_ipv4: false,
-            solicited: true,
-            frame: FrameNotes::default(),
-            cause: Some(Cause::Failed(cause)),
-            told_at: 0,
-        }
+        let (wr_id, kind) = (self.hand.work.wr_id, self.hand.tagged.failed_kind());
+        let failed = Completion::of(wr_id, kind, status, self.hand.queue, connection.qpn);
+        Completion { solicited: true, cause: Some(Cause::Failed(cause)), ..failed }
     }
 }
 
@@ -725,12 +700,8 @@ fn grant<P: Port>(
     connection: &Connection,
     port: &mut P,
 ) -> Result<(), Fault> {
-    if !connection.attributes.access.contains(access) {
-        return Err(fault_of(RequestFault::NotGranted, psn));
-    }
-    if u64::from(reth.len) > MAX_MESSAGE {
-        return Err(excess_of(RequestFault::MessageTooLong, psn));
-    }
+    refuse_if!(!connection.attributes.access.contains(access), fault_of(RequestFault::NotGranted, psn));
+    refuse_if!(u64::from(reth.len) > MAX_MESSAGE, excess_of(RequestFault::MessageTooLong, psn));
     if reth.len == 0 {
         return Ok(());
     }

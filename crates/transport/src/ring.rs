@@ -4,6 +4,7 @@
 //! by the capacity its owner asked for, but grown only as far as it is used.
 
 use alloc::vec::Vec;
+use wire::refuse_if;
 
 /// The ring holds as many elements as it may.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,9 +33,7 @@ impl<T: Default> Ring<T> {
     /// Appends an element: `fill` gets a slot with whatever its last user left in it. Returns the element's number.
     #[inline]
     pub(crate) fn push_with(&mut self, fill: impl FnOnce(&mut T)) -> Result<u64, Full> {
-        if self.len() >= self.capacity {
-            return Err(Full);
-        }
+        refuse_if!(self.len() >= self.capacity, Full);
         if self.len() as usize == self.slots.len() {
             self.grow();
         }

@@ -3,7 +3,7 @@
 //! others' position in the queue.
 
 use crate::completed_work::Counts;
-use crate::completion::{Cause, Completion, CompletionKind, FrameNotes, Queue, Status};
+use crate::completion::{Cause, Completion, CompletionKind, Queue, Status};
 use crate::congestion::Window;
 use crate::connection::Connection;
 use crate::ring::Ring;
@@ -512,7 +512,7 @@ impl SendQueue {
         taken
     }
 
-    /// Shows it instead, if there is one, and answers whether there was.
+    /// Shows it instead, if there is one, and returns whether there was.
     #[inline]
     pub fn show_completion(&mut self, qpn: Qpn, show: impl FnOnce(&Completion)) -> bool {
         self.release_unsignaled();
@@ -529,22 +529,13 @@ impl SendQueue {
         {
             counts.completed(work.kind(), status, bytes.into());
         }
+        let kind = if own { CompletionKind::TagData } else { work.kind() };
+        let queue = self.srq.filter(|_| own).map_or(Queue::Send, Queue::Shared);
         show(&Completion {
-            wr_id: work.wr_id,
-            status,
-            kind: if own { CompletionKind::TagData } else { work.kind() },
-            queue: self.srq.filter(|_| own).map_or(Queue::Send, Queue::Shared),
-            qpn,
             bytes,
-            immediate: None,
-            invalidated: None,
-            src_qpn: None,
-            grh: false,
-            over_ipv4: false,
             solicited: status != Status::Success,
-            frame: FrameNotes::default(),
             cause: cause.map(Cause::Failed),
-            told_at: 0,
+            ..Completion::of(work.wr_id, kind, status, queue, qpn)
         });
         self.ring.pop();
         if own {

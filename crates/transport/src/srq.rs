@@ -5,8 +5,8 @@
 use crate::receive::ReceiveQueue;
 use crate::work::ReceiveWork;
 use crate::work::{PostError, ReceiveRequest};
-use wire::Srqn;
 use wire::access::ProtectionDomain;
+use wire::{Srqn, refuse_if};
 
 /// Receives shared by queue pairs.
 ///
@@ -141,12 +141,8 @@ impl SharedReceiveQueue {
     pub fn modify(&mut self, modify: &SrqModify) -> Result<(), SrqError> {
         let max_wr = modify.max_wr.unwrap_or(self.queue.capacity());
         let limit = modify.limit.unwrap_or(self.limit);
-        if max_wr < self.queue.len() {
-            return Err(SrqError::TooSmall { max_wr, outstanding: self.queue.len() });
-        }
-        if limit > max_wr {
-            return Err(SrqError::LimitTooHigh { limit, max_wr });
-        }
+        refuse_if!(max_wr < self.queue.len(), SrqError::TooSmall { max_wr, outstanding: self.queue.len() });
+        refuse_if!(limit > max_wr, SrqError::LimitTooHigh { limit, max_wr });
         self.queue.set_capacity(max_wr);
         self.limit = limit;
         Ok(())

@@ -13,7 +13,7 @@ pub use table::{Requirements, requirements};
 
 use crate::attributes::{AddressVector, AttributeMask, Limits, Modify};
 use crate::rate::RateLimit;
-use wire::Qpn;
+use wire::{Qpn, refuse_if};
 
 /// May a queue pair of this kind, in state `from`, do what `modify` asks? Answers the state it ends in, which is `from`
 /// where no state is asked for. Nothing changes either way.
@@ -31,13 +31,9 @@ pub fn check(kind: Kind, from: State, modify: &Modify, limits: &Limits) -> Resul
     };
     let given = modify.mask();
     let missing = required.difference(given);
-    if !missing.is_empty() {
-        return Err(ModifyError::Missing { kind, from, to, missing });
-    }
+    refuse_if!(!missing.is_empty(), ModifyError::Missing { kind, from, to, missing });
     let excess = given.difference(required | optional | AttributeMask::STATE);
-    if !excess.is_empty() {
-        return Err(ModifyError::NotAllowed { kind, from, to, excess });
-    }
+    refuse_if!(!excess.is_empty(), ModifyError::NotAllowed { kind, from, to, excess });
     check_values(modify, limits)?;
     Ok(to)
 }
@@ -76,9 +72,7 @@ fn check_values(modify: &Modify, limits: &Limits) -> Result<(), ModifyError> {
     }
     // QP 0 and QP 1 are odd peers for a connection but harmless ones: their packets are dropped there. The multicast
     // number is no queue pair.
-    if modify.dest_qpn == Some(Qpn::MULTICAST) {
-        return Err(ModifyError::NoSuchPeer { qpn: Qpn::MULTICAST });
-    }
+    refuse_if!(modify.dest_qpn == Some(Qpn::MULTICAST), ModifyError::NoSuchPeer { qpn: Qpn::MULTICAST });
     Ok(())
 }
 

@@ -8,12 +8,12 @@ pub use header::TaggedMessage;
 
 pub(crate) use header::{FIN_LENGTH, TMH_LENGTH, fin};
 
-use crate::completion::{Cause, Completion, CompletionKind, FrameNotes, Queue, Status};
+use crate::completion::{Cause, Completion, CompletionKind, Queue, Status};
 use crate::work::ReceiveWork;
 use crate::work::{PostError, Sge};
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use wire::{Qpn, Srqn};
+use wire::{Qpn, Srqn, refuse_if};
 
 /// A rendezvous request may be this long, with what the program adds to its headers. It fits into one packet of any
 /// path MTU.
@@ -163,9 +163,7 @@ impl TagList {
     }
 
     fn add(&mut self, wr_id: u64, tag: u64, mask: u64, sges: &[Sge]) -> Result<u32, PostError> {
-        if sges.len() > self.max_sge as usize {
-            return Err(PostError::TooManySges { given: sges.len(), max: self.max_sge });
-        }
+        refuse_if!(sges.len() > self.max_sge as usize, PostError::TooManySges { given: sges.len(), max: self.max_sge });
         if self.entries.len() + self.in_hand as usize >= self.capacity as usize {
             return Err(PostError::QueueFull { queue: "tag matching", capacity: self.capacity });
         }
@@ -234,26 +232,16 @@ impl TagList {
 impl TagRequest<'_> {
     /// The completion of the operation on shared receive queue `srq`.
     pub fn completion(&self, srq: Srqn, outcome: &TagOutcome) -> Completion {
+        let status = if outcome.done { Status::Success } else { Status::TagOperation };
+        let kind = match self.operation {
+            TagOperation::Add { .. } => CompletionKind::TagAdd,
+            TagOperation::Delete { .. } => CompletionKind::TagDelete,
+            TagOperation::Synchronize => CompletionKind::TagSynchronize,
+        };
         Completion {
-            wr_id: self.wr_id,
-            status: if outcome.done { Status::Success } else { Status::TagOperation },
-            kind: match self.operation {
-                TagOperation::Add { .. } => CompletionKind::TagAdd,
-                TagOperation::Delete { .. } => CompletionKind::TagDelete,
-                TagOperation::Synchronize => CompletionKind::TagSynchronize,
-            },
-            queue: Queue::Shared(srq),
-            qpn: Qpn::default(),
-            bytes: 0,
-            immediate: None,
-            invalidated: None,
-            src_qpn: None,
-            grh: false,
-            over_ipv4: false,
             solicited: !outcome.done,
-            frame: FrameNotes::default(),
             cause: outcome.out_of_step.then_some(Cause::OutOfStep),
-            told_at: 0,
+            ..Completion::of(self.wr_id, kind, status, Queue::Shared(srq), Qpn::default())
         }
     }
 }

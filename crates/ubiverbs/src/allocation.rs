@@ -32,6 +32,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 use transport::{Access, ProtectionDomain};
+use wire::refuse_if;
 
 /// A cache line: no two buffers share one, and atomics on any multiple of eight are aligned.
 const BUFFER_ALIGNMENT: usize = 64;
@@ -76,9 +77,7 @@ impl Allocation {
         domain: ProtectionDomain,
         bytes: Box<[u8]>,
     ) -> Result<Arc<Allocation>, (Error, Box<[u8]>)> {
-        if bytes.is_empty() {
-            return Err((empty(), bytes));
-        }
+        refuse_if!(bytes.is_empty(), (empty(), bytes));
         let layout = Layout::for_value(&*bytes);
         let first = NonNull::from(Box::leak(bytes)).cast::<u8>();
         let memory = Memory { first, length: layout.size(), owner: Owner::Heap(layout) };
@@ -95,9 +94,7 @@ impl Allocation {
         access: Access,
     ) -> Result<Arc<Allocation>, (Error, M)> {
         let (first, length, kept) = Kept::new(memory);
-        if length == 0 {
-            return Err((empty(), kept.into_inner()));
-        }
+        refuse_if!(length == 0, (empty(), kept.into_inner()));
         let memory = Memory { first, length, owner: Owner::Program(Box::new(kept)) };
         Allocation::register(context, domain, memory, access).map_err(|Unregistered(error, memory)| {
             (error, memory.into_program().unwrap_or_else(|_| unreachable!("it was made of this type")))
@@ -248,9 +245,7 @@ impl Allocation {
     pub fn word(&self, offset: usize) -> Result<&AtomicU64, Error> {
         self.check(offset, 8)?;
         let address = self.address() + offset as u64;
-        if !address.is_multiple_of(8) {
-            return Err(Error::Misaligned { offset: offset as u64 });
-        }
+        refuse_if!(!address.is_multiple_of(8), Error::Misaligned { offset: offset as u64 });
         // SAFETY: eight allocated bytes, aligned, that live as long as `self`. Others reach them as atomics or through
         // the NIC, whose copies tolerate and are tolerated by racing accesses; no plain reference to them exists, by
         // the module's first paragraph.
@@ -326,9 +321,7 @@ impl Memory {
     }
 
     fn into_program<M: OwnMemory>(self) -> Result<M, Memory> {
-        if !self.is_of::<M>() {
-            return Err(self);
-        }
+        refuse_if!(!self.is_of::<M>(), self);
         let mut memory = ManuallyDrop::new(self);
         // SAFETY: the memory is not dropped, so its owner is taken once.
         let Owner::Program(kept) = (unsafe { std::ptr::read(&raw mut memory.owner) }) else {
@@ -367,9 +360,7 @@ impl Drop for Memory {
 struct Unregistered(Error, Box<Memory>);
 
 fn zeroed(length: usize) -> Result<Memory, Error> {
-    if length == 0 {
-        return Err(empty());
-    }
+    refuse_if!(length == 0, empty());
     let layout = Layout::from_size_align(length, BUFFER_ALIGNMENT)
         .map_err(|source| Error::Register { length, source: Box::new(source) })?;
     // SAFETY: the layout is not empty.
@@ -416,9 +407,7 @@ impl Span {
 
     /// Joins a span that begins where this one ends; gives it back if it does not.
     pub fn unsplit(&mut self, next: Span) -> Result<(), Span> {
-        if !Arc::ptr_eq(&self.allocation, &next.allocation) || self.start + self.length != next.start {
-            return Err(next);
-        }
+        refuse_if!(!Arc::ptr_eq(&self.allocation, &next.allocation) || self.start + self.length != next.start, next);
         self.length += next.length;
         Ok(())
     }
@@ -437,9 +426,7 @@ impl Span {
 
     fn back<T>(self, release: impl FnOnce(Arc<Allocation>) -> Result<T, (Error, Arc<Allocation>)>) -> Result<T, Span> {
         let Span { allocation, start, length } = self;
-        if length < allocation.len() {
-            return Err(Span { allocation, start, length });
-        }
+        refuse_if!(length < allocation.len(), Span { allocation, start, length });
         release(allocation).map_err(|(_, allocation)| Span { allocation, start, length })
     }
 }

@@ -23,6 +23,7 @@ use crate::allocation::Allocation;
 use crate::registration::Registration;
 use seam::Error;
 use transport::{ProtectionDomain, Sge};
+use wire::refuse_if;
 
 /// A buffer of any type, as a completion hands it back in polling style.
 #[derive(Debug)]
@@ -94,9 +95,7 @@ impl Buffer {
             Buffer::Several(buffers) => return buffers.iter().try_for_each(|buffer| buffer.pieces(domain, take)),
             Buffer::Part(part) => return part.pieces(domain, take),
         };
-        if registration.domain() != domain {
-            return Err(Error::OtherProtectionDomain { what: "buffer" });
-        }
+        refuse_if!(registration.domain() != domain, Error::OtherProtectionDomain { what: "buffer" });
         // Nobody can revoke the others.
         if matches!(self, Buffer::Shared(_) | Buffer::Device(_) | Buffer::Gpu(_)) && registration.is_revoked() {
             return Err(Error::Revoked);

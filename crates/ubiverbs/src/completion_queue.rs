@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, Once};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 use transport::Queue;
-use wire::{Qpn, Srqn};
+use wire::{Qpn, Srqn, refuse_if};
 
 /// A completion queue. A handle; clones are the same queue.
 ///
@@ -144,9 +144,7 @@ impl CompletionQueue {
         if polled.left == 0 {
             self.core.poll_first(&mut polled.first);
             polled.left = self.core.waiting();
-            if polled.left == 0 && polled.first.is_none() && self.core.has_overflowed() {
-                return Err(Error::Overflowed);
-            }
+            refuse_if!(polled.left == 0 && polled.first.is_none() && self.core.has_overflowed(), Error::Overflowed);
         }
         Ok(polled)
     }
@@ -199,9 +197,7 @@ impl CompletionQueue {
     #[doc(alias = "ibv_resize_cq")]
     #[track_caller]
     pub fn resize(&self, capacity: u32) -> Result<(), Error> {
-        if capacity == 0 {
-            return Err(Argument::refuse("resize", capacity, ONE_AT_LEAST).into());
-        }
+        refuse_if!(capacity == 0, Argument::refuse("resize", capacity, ONE_AT_LEAST).into());
         self.core.queue.resize(capacity)
     }
 }

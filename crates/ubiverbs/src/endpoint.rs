@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 use transport::Kind;
-use wire::{Gid, Mtu, Psn, Qkey, Qpn};
+use wire::{Gid, Mtu, Psn, Qkey, Qpn, refuse_if};
 
 /// One end of a connection, or where a datagram queue pair is: address, number, first sequence number and MTU.
 ///
@@ -95,34 +95,24 @@ impl Endpoint {
         let bad = |why| Error::Encoding { what: ENDPOINT_NOUN, why };
         let bytes: &[u8; Endpoint::ENCODED] = bytes.try_into().map_err(|_| bad("it is not 32 bytes long"))?;
         let [version, kind, mtu, zero, rest @ ..] = *bytes;
-        if version != ENDPOINT_VERSION {
-            return Err(bad("its version is not known"));
-        }
+        refuse_if!(version != ENDPOINT_VERSION, bad("its version is not known"));
         let word = |at: usize| {
             let bytes = rest.get(at..).and_then(|rest| rest.first_chunk()).copied().unwrap_or_default();
             u32::from_be_bytes(bytes)
         };
         let gid: [u8; 16] = *rest.first_chunk().ok_or(bad("it is not 32 bytes long"))?;
         let (qpn, psn, qkey) = (word(16), word(20), word(24));
-        if zero != 0 || qpn >> 24 != 0 || psn >> 24 != 0 {
-            return Err(bad("bits are set that mean nothing"));
-        }
+        refuse_if!(zero != 0 || qpn >> 24 != 0 || psn >> 24 != 0, bad("bits are set that mean nothing"));
         let kind = known(Kind::from_code(kind)).ok_or(bad("its transport is not known"))?;
         let mtu = Mtu::from_code(mtu).ok_or(bad("its MTU is not known"))?;
-        if kind != Kind::UnreliableDatagram && qkey != 0 {
-            return Err(bad("it is a connection and has a Q_Key"));
-        }
+        refuse_if!(kind != Kind::UnreliableDatagram && qkey != 0, bad("it is a connection and has a Q_Key"));
         Endpoint::checked(kind, mtu, Gid::new(gid), qpn, psn, qkey)
     }
 
     fn checked(kind: Kind, mtu: Mtu, gid: Gid, qpn: u32, psn: u32, qkey: u32) -> Result<Endpoint, Error> {
         let bad = |why| Error::Encoding { what: ENDPOINT_NOUN, why };
-        if gid.is_zero() || gid.is_multicast() {
-            return Err(bad("its address is none of a single host"));
-        }
-        if qpn >> 24 != 0 || psn >> 24 != 0 {
-            return Err(bad("its numbers have more than 24 bits"));
-        }
+        refuse_if!(gid.is_zero() || gid.is_multicast(), bad("its address is none of a single host"));
+        refuse_if!(qpn >> 24 != 0 || psn >> 24 != 0, bad("its numbers have more than 24 bits"));
         Ok(Endpoint::new(kind, mtu, gid, Qpn::new(qpn), Psn::new(psn), Qkey::new(qkey)))
     }
 }
@@ -161,9 +151,7 @@ impl FromStr for Endpoint {
         let psn = next()?.parse().map_err(|_| bad())?;
         let mtu = Mtu::from_bytes(next()?.parse().map_err(|_| bad())?).ok_or_else(bad)?;
         let qkey = if kind == Kind::UnreliableDatagram { hex(next()?)? } else { 0 };
-        if parts.next().is_some() {
-            return Err(bad());
-        }
+        refuse_if!(parts.next().is_some(), bad());
         Endpoint::checked(kind, mtu, Gid::from_ip(ip), qpn, psn, qkey)
     }
 }

@@ -2,6 +2,45 @@
 //! touch its bytes.
 #![allow(unsafe_code)]
 
+/// [`Memory`] of a type whose bytes stay where they are when the value moves, so that all of it is the rest. What makes
+/// that sound is said where the macro is used.
+macro_rules! kept_whole {
+    ($Type:ty, |$memory:ident| $bytes:expr) => {
+        // SAFETY: see the comment at the use of this macro.
+        unsafe impl $crate::own::Memory for $Type {
+            type Rest = $Type;
+
+            #[allow(unused_mut, reason = "some are asked by a shared reference")]
+            fn take_apart(mut self) -> (NonNull<u8>, usize, $Type) {
+                let $memory = &mut self;
+                let bytes: NonNull<[u8]> = $bytes;
+                (bytes.cast(), bytes.len(), self)
+            }
+
+            unsafe fn put_together(_: NonNull<u8>, rest: $Type) -> $Type {
+                rest
+            }
+        }
+    };
+}
+
+/// [`OwnMemory`] of types that are read and written as bytes.
+macro_rules! own_bytes {
+    ($Type:ty) => {
+        impl $crate::own::OwnMemory for $Type {
+            type Slice = [u8];
+
+            fn view(bytes: &[u8]) -> &[u8] {
+                bytes
+            }
+
+            fn view_mut(bytes: &mut [u8]) -> &mut [u8] {
+                bytes
+            }
+        }
+    };
+}
+
 #[cfg(feature = "bytes")]
 mod bytes;
 mod mapped;
@@ -98,32 +137,10 @@ impl<M: Memory> Drop for Kept<M> {
 }
 
 // SAFETY: bytes of a constant stay where they are for ever, and nobody writes them.
-unsafe impl Memory for &'static [u8] {
-    type Rest = &'static [u8];
-
-    fn take_apart(self) -> (NonNull<u8>, usize, &'static [u8]) {
-        (NonNull::from(self).cast(), self.len(), self)
-    }
-
-    unsafe fn put_together(_: NonNull<u8>, rest: &'static [u8]) -> &'static [u8] {
-        rest
-    }
-}
-
+kept_whole!(&'static [u8], |bytes| NonNull::from(*bytes));
 // SAFETY: the bytes are those of an allocation that the handle keeps; nobody writes them, because `Arc::get_mut` needs
 // this handle.
-unsafe impl Memory for Arc<[u8]> {
-    type Rest = Arc<[u8]>;
-
-    fn take_apart(self) -> (NonNull<u8>, usize, Arc<[u8]>) {
-        let first = NonNull::from(&*self).cast();
-        (first, self.len(), self)
-    }
-
-    unsafe fn put_together(_: NonNull<u8>, rest: Arc<[u8]>) -> Arc<[u8]> {
-        rest
-    }
-}
+kept_whole!(Arc<[u8]>, |bytes| NonNull::from(&**bytes));
 
 impl ReadOnlyMemory for &'static [u8] {}
 impl ReadOnlyMemory for Arc<[u8]> {}

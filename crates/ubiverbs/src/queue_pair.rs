@@ -334,7 +334,7 @@ impl QueuePair<Reliable> {
         self.post(Work::read(remote), buffer)
     }
 
-    /// Replaces the first eight bytes of `remote` by `swap` if they are `compare`, at once, and answers what they were:
+    /// Replaces the first eight bytes of `remote` by `swap` if they are `compare`, at once, and returns what they were:
     /// the swap happened if that is `compare`.
     ///
     /// # Cancel safety
@@ -345,7 +345,7 @@ impl QueuePair<Reliable> {
         self.post_atomic(Work::compare_swap(remote, compare, swap))
     }
 
-    /// Adds to the first eight bytes of `remote`, at once, and answers what they were.
+    /// Adds to the first eight bytes of `remote`, at once, and returns what they were.
     ///
     /// # Cancel safety
     /// **Not cancel safe**: dropping the operation loses the answer, and the peer's memory is changed all the same.

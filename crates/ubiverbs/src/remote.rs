@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 use transport::Remote;
-use wire::Key;
+use wire::{Key, refuse_if};
 
 /// Names bytes of a peer: the target of WRITEs, READs and atomic operations.
 ///
@@ -89,17 +89,13 @@ impl RemoteSlice {
         let bad = |why| Error::Encoding { what: SLICE_NOUN, why };
         let bytes: &[u8; RemoteSlice::ENCODED] = bytes.try_into().map_err(|_| bad("it is not 24 bytes long"))?;
         let [version, z0, z1, z2, rest @ ..] = *bytes;
-        if version != SLICE_VERSION || [z0, z1, z2] != [0; 3] {
-            return Err(bad("its version is not known"));
-        }
+        refuse_if!(version != SLICE_VERSION || [z0, z1, z2] != [0; 3], bad("its version is not known"));
         let [k0, k1, k2, k3, rest @ ..] = rest;
         let [a0, a1, a2, a3, a4, a5, a6, a7, length @ ..] = rest;
         let key = Key::new(u32::from_be_bytes([k0, k1, k2, k3]));
         let address = u64::from_be_bytes([a0, a1, a2, a3, a4, a5, a6, a7]);
         let length = u64::from_be_bytes(length);
-        if address.checked_add(length).is_none() {
-            return Err(bad("it reaches beyond the end of the address space"));
-        }
+        refuse_if!(address.checked_add(length).is_none(), bad("it reaches beyond the end of the address space"));
         Ok(RemoteSlice { address, length, key })
     }
 

@@ -11,7 +11,7 @@ use seam::{Argument, Error, Failed};
 use std::fmt;
 use std::sync::Arc;
 use transport::SrqModify;
-use wire::Srqn;
+use wire::{Srqn, refuse_if};
 
 /// Pieces of one receive.
 const MAX_SGE: u32 = 4;
@@ -73,9 +73,7 @@ impl SharedReceiveQueue {
         capacity: u32,
     ) -> Result<SharedReceiveQueue, Error> {
         let context = pd.core();
-        if !Arc::ptr_eq(&cq.core.context, context) {
-            return Err(Error::OtherDevice { what: "completion queue" });
-        }
+        refuse_if!(!Arc::ptr_eq(&cq.core.context, context), Error::OtherDevice { what: "completion queue" });
         let xrc = Some((domain, &cq.core.queue));
         let queue = context.opened.create_shared_receive_queue(pd.id, capacity, MAX_SGE, xrc)?;
         let core = Core { queue, pd: pd.clone(), table: Table::of_receives(capacity) };
@@ -129,9 +127,7 @@ impl SharedReceiveQueue {
     #[doc(alias = "ibv_modify_srq")]
     #[track_caller]
     pub fn resize(&self, capacity: u32) -> Result<(), Error> {
-        if capacity == 0 {
-            return Err(Argument::refuse("resize", capacity, "it must hold one receive at least").into());
-        }
+        refuse_if!(capacity == 0, Argument::refuse("resize", capacity, "it must hold one receive at least").into());
         Ok(self.core.queue.modify(&SrqModify { max_wr: Some(capacity), ..SrqModify::default() })?)
     }
 

@@ -230,7 +230,7 @@ unsafe impl Context for Opened {
         domain: ProtectionDomain,
         access: Access,
     ) -> Result<Key, Error> {
-        // SAFETY: the caller's promise is the one asked for here.
+        // SAFETY: the range stays allocated until the key is deregistered, and may change as the rights say.
         unsafe { self.nic.register(address, length, domain, access) }
             .inspect_err(|error| self.nic.refused("ibv_reg_mr", refusal_errno(error), error))
             .map_err(Error::register(length))

@@ -66,6 +66,40 @@
 //! [`ConnectionRefused`]: std::io::ErrorKind::ConnectionRefused
 
 pub mod blocking;
+/// `AsyncWrite` of tokio or of `futures`, which differ in the name of the call that ends a stream, and in that tokio asks
+/// whether several pieces are written at once.
+#[cfg(any(feature = "tokio", feature = "futures"))]
+macro_rules! async_write {
+    ($kind:ty, $close:ident $(, $takes_pieces:ident)?) => {
+        impl AsyncWrite for $kind {
+            fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+                self.core.poll_write(context, &[bytes])
+            }
+
+            fn poll_write_vectored(
+                self: Pin<&mut Self>,
+                context: &mut Context<'_>,
+                pieces: &[IoSlice<'_>],
+            ) -> Poll<io::Result<usize>> {
+                self.core.poll_write_vectored(context, pieces)
+            }
+
+            $(fn $takes_pieces(&self) -> bool {
+                true
+            })?
+
+            /// Nothing to do: what is written is on its way.
+            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+                Poll::Ready(Ok(()))
+            }
+
+            fn $close(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+                self.core.poll_shutdown(context)
+            }
+        }
+    };
+}
+
 mod error;
 #[cfg(feature = "futures")]
 mod futures_traits;
@@ -145,7 +179,7 @@ impl RdmaStream {
         self.core.try_read(into)
     }
 
-    /// Writes as much as there is room for, and answers how much that was; waits if there is no room. Cancel-safe.
+    /// Writes as much as there is room for, and returns how much that was; waits if there is no room. Cancel-safe.
     #[doc(alias = "rsend")]
     pub async fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         self.core.write(&[bytes]).await

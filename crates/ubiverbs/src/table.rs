@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::task::Waker;
 use transport::{Completion, PostError};
-use wire::Qpn;
+use wire::{Qpn, refuse_if};
 
 /// What a work request holds on to.
 #[derive(Debug)]
@@ -332,9 +332,7 @@ impl Table {
     #[inline]
     pub fn insert(&self, held: Held) -> Result<Ticket, Held> {
         let mut inner = lock(&self.inner);
-        if inner.closed {
-            return Err(held);
-        }
+        refuse_if!(inner.closed, held);
         let ticket = inner.take_slot(held, State::Pending(Observer::Handle(None)));
         inner.pending += 1;
         Ok(ticket)

@@ -13,7 +13,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use transport::{Access, Bind, PostError, SendFlags, SendRequest};
-use wire::Key;
+use wire::{Key, refuse_if};
 
 /// The type of a window: [`Type1`] or [`Type2`].
 pub trait WindowType: private::WindowType {}
@@ -171,20 +171,12 @@ impl Core {
     ) -> Result<(), Error> {
         let other = |what| Error::OtherProtectionDomain { what };
         grantable(rights)?;
-        if rights.is_empty() {
-            return Err(Error::NoRights);
-        }
-        if rights.contains(Access::MW_BIND) {
-            return Err(Error::Rights { bits: rights.bits() });
-        }
+        refuse_if!(rights.is_empty(), Error::NoRights);
+        refuse_if!(rights.contains(Access::MW_BIND), Error::Rights { bits: rights.bits() });
         let domain = self.pd().id;
-        if window.domain != domain {
-            return Err(other("window"));
-        }
+        refuse_if!(window.domain != domain, other("window"));
         let (allocation, ..) = region.place();
-        if allocation.registration().domain() != domain {
-            return Err(other("region"));
-        }
+        refuse_if!(allocation.registration().domain() != domain, other("region"));
         if region.is_revoked() { Err(Error::Revoked) } else { Ok(()) }
     }
 

@@ -17,7 +17,7 @@ use seam::{Error, Failed, Stats};
 use std::fmt;
 use std::sync::{Arc, Mutex};
 use transport::{Kind, SendFlags};
-use wire::{Qpn, Srqn};
+use wire::{Qpn, Srqn, refuse_if};
 
 /// A domain of extended reliable connections (XRC): receive queues, and the ends of connections that may fill any of
 /// them. A handle; clones are the same domain.
@@ -91,9 +91,7 @@ impl XrcDomain {
         cq: &CompletionQueue,
         capacity: u32,
     ) -> Result<XrcReceiveQueue, Error> {
-        if !Arc::ptr_eq(pd.core(), &self.core.context.core) {
-            return Err(Error::OtherDevice { what: "protection domain" });
-        }
+        refuse_if!(!Arc::ptr_eq(pd.core(), &self.core.context.core), Error::OtherDevice { what: "protection domain" });
         let queue = SharedReceiveQueue::of_xrc_domain(pd, self.core.number, cq, capacity)?;
         let queue = Arc::new(ReceiveQueue { queue, cq: cq.clone(), capacity });
         lock(&self.core.queues).push(Arc::clone(&queue));

@@ -21,7 +21,7 @@ use ubiverbs::{
 };
 
 /// Longer than anything takes that works.
-const LONG: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Tests run at the same time, and a port that one has let go of may be another's next: a test in which no process may
 /// listen at a port holds this meanwhile.
@@ -192,7 +192,7 @@ fn a_host_that_does_not_answer_is_given_up() {
     };
     let error = refusal(result);
     assert!(matches!(error, ConnectError::TimedOut { .. } | ConnectError::NoRoute { .. }), "{error}");
-    assert!(began.elapsed() < LONG);
+    assert!(began.elapsed() < TEST_TIMEOUT);
 }
 
 #[test]
@@ -253,7 +253,7 @@ struct Woken(AtomicBool);
 
 impl Woken {
     fn wait(&self) {
-        let deadline = Instant::now() + LONG;
+        let deadline = Instant::now() + TEST_TIMEOUT;
         while !self.0.load(Ordering::Acquire) {
             assert!(Instant::now() < deadline, "no future was woken");
             thread::yield_now();
@@ -307,7 +307,7 @@ fn accepting_that_is_dropped_loses_nobody() -> Result<(), Error> {
 }
 
 fn next_event(channel: &EventChannel) -> Event {
-    channel.wait_for(LONG).expect("an event")
+    channel.wait_for(TEST_TIMEOUT).expect("an event")
 }
 
 /// A client of the full level that has asked, and looks at the answer when it is told to.

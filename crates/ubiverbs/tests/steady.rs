@@ -30,11 +30,11 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 /// One test at a time: they share a NIC, and a thread that drives it does the other's work, too.
-static ALONE: Mutex<()> = Mutex::new(());
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 #[test]
 fn ping_pong_allocates_nothing() -> Result<(), Error> {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let context = ubiverbs::device("ubi_lo")?.open()?;
     let pd = context.alloc_pd()?;
     let cq = context.completion_queue(64).create()?;
@@ -75,9 +75,9 @@ fn ping_pong_allocates_nothing() -> Result<(), Error> {
 
 #[test]
 fn batches_on_several_queue_pairs_allocate_nothing() -> Result<(), Error> {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     const PAIRS: usize = 8;
-    const TOGETHER: usize = 20;
+    const WORK_UNDER_WAY: usize = 20;
     let context = ubiverbs::device("ubi_lo")?.open()?;
     let pd = context.alloc_pd()?;
     let cq = context.completion_queue(64).create()?;
@@ -91,7 +91,7 @@ fn batches_on_several_queue_pairs_allocate_nothing() -> Result<(), Error> {
     for round in 1..=2000 {
         for [a, _] in &pairs {
             let mut batch = a.batch();
-            for number in 0..TOGETHER as u64 {
+            for number in 0..WORK_UNDER_WAY as u64 {
                 match number % 3 {
                     0 => batch.write_inline(&number.to_ne_bytes(), there)?.polled(number),
                     1 => batch.write(own.part(0..64)?, there)?.polled(number),
@@ -103,7 +103,7 @@ fn batches_on_several_queue_pairs_allocate_nothing() -> Result<(), Error> {
             drop(a.batch().write_inline(b"never", there)?);
             drop(a.write_inline(b"dropped", there)?);
         }
-        let mut left = PAIRS * TOGETHER;
+        let mut left = PAIRS * WORK_UNDER_WAY;
         while left > 0 {
             for completion in cq.poll()? {
                 completion.result()?;

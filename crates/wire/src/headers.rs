@@ -106,9 +106,7 @@ impl Headers {
     #[inline]
     pub fn read<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], ParseError> {
         let rest = self.bth.read(bytes)?;
-        if self.bth.tver != 0 {
-            return Err(ParseError::BadVersion(self.bth.tver));
-        }
+        refuse_if!(self.bth.tver != 0, ParseError::BadVersion(self.bth.tver));
         // One by one, and so where they are.
         (self.xrc, self.deth, self.feth) = (None, None, None);
         (self.reth, self.atomic) = (None, None);

@@ -29,6 +29,56 @@
 
 extern crate alloc;
 
+/// Leaves a function with this error if something is wrong.
+///
+/// ```
+/// fn half(number: u32) -> Result<u32, &'static str> {
+///     wire::refuse_if!(number % 2 != 0, "an odd number");
+///     Ok(number / 2)
+/// }
+/// assert!(half(2).is_ok() && half(3).is_err());
+/// ```
+#[macro_export]
+macro_rules! refuse_if {
+    ($wrong:expr, $error:expr $(,)?) => {
+        if $wrong {
+            return Err($error);
+        }
+    };
+}
+
+/// Declares an enum of a closed set of words from a table of their names, each with its number where it has one. From the
+/// table follow `ALL`, `name` and `Display`.
+#[macro_export]
+macro_rules! named {
+    ($(#[$meta:meta])* pub enum $Name:ident {
+        $( $(#[$word_meta:meta])* $Word:ident $(= $number:literal)? : $name:literal, )+
+    }) => {
+        $(#[$meta])*
+        pub enum $Name {
+            $( $(#[$word_meta])* $Word $(= $number)?, )+
+        }
+
+        impl $Name {
+            /// Every one, in the order of the table.
+            pub const ALL: [$Name; [$($name),+].len()] = [$($Name::$Word),+];
+
+            /// The name that programs, logs and people know it by.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $( $Name::$Word => $name, )+
+                }
+            }
+        }
+
+        impl core::fmt::Display for $Name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                f.write_str(self.name())
+            }
+        }
+    };
+}
+
 pub mod access;
 pub mod cm;
 mod cursor;

@@ -21,7 +21,7 @@ impl<'a> Packet<'a> {
         Ok(Packet { headers, payload })
     }
 
-    /// [Parses](Packet::parse) in place, and answers the payload. After an error the headers mean nothing.
+    /// [Parses](Packet::parse) in place, and returns the payload. After an error the headers mean nothing.
     #[inline]
     pub fn read(bytes: &'a [u8], headers: &mut Headers) -> Result<&'a [u8], ParseError> {
         let rest = headers.read(bytes)?;
@@ -29,9 +29,7 @@ impl<'a> Packet<'a> {
             return Err(ParseError::Truncated { header: Header::Icrc, need: Icrc::LEN, have: rest.len() });
         };
         let have = padded.len();
-        if have % 4 != 0 {
-            return Err(ParseError::Misaligned { have });
-        }
+        refuse_if!(have % 4 != 0, ParseError::Misaligned { have });
         let pad = headers.bth.pad;
         match have.checked_sub(pad.into()).and_then(|length| padded.get(..length)) {
             Some(payload) => Ok(payload),
@@ -44,9 +42,7 @@ impl<'a> Packet<'a> {
         let packet = Packet::parse(bytes)?;
         if let Some((covered, &have)) = bytes.split_last_chunk() {
             let computed = Icrc::new(ip, udp).headers(covered).finish();
-            if computed != have {
-                return Err(ParseError::BadIcrc { have, computed });
-            }
+            refuse_if!(computed != have, ParseError::BadIcrc { have, computed });
         }
         Ok(packet)
     }

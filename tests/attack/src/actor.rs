@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 pub type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// How long a process may take to answer. On a machine with more work than processors nothing is fast.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const ACTOR_REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Says something to the director.
 pub fn say(word: &str, text: impl std::fmt::Display) {
@@ -74,16 +74,16 @@ impl Actor {
 
     /// Waits for it to say something that begins with `word`, and answers the rest.
     pub fn hear(&mut self, word: &str) -> Outcome<String> {
-        self.hear_within(word, PATIENCE)
+        self.hear_within(word, ACTOR_REPLY_TIMEOUT)
     }
 
-    /// The same for so long.
+    /// Waits for it to say something that begins with `word`, for so long.
     pub fn hear_within(&mut self, word: &str, patience: Duration) -> Outcome<String> {
         let heard = self.try_hear(word, patience)?;
         heard.ok_or_else(|| format!("{}: no {word:?} within {patience:?}", self.name).into())
     }
 
-    /// The same; nothing if it says nothing in that time.
+    /// What it says after `word`; nothing if it says nothing in that time.
     pub fn try_hear(&mut self, word: &str, patience: Duration) -> Outcome<Option<String>> {
         let deadline = Instant::now() + patience;
         loop {

@@ -12,7 +12,7 @@ use ubiverbs::cm::{self, Connection, Listener};
 use crate::actor::{Outcome, lines, say};
 
 /// Connections that a listener keeps.
-const KEPT: usize = 8;
+const SERVER_CONNECTIONS: usize = 8;
 
 /// Accepts whatever comes, and keeps a few connections; or, if told so, listens and accepts nothing.
 pub fn listener(arguments: &[String]) -> Outcome {
@@ -34,7 +34,7 @@ pub fn listener(arguments: &[String]) -> Outcome {
                 kept.extend(done);
                 false
             });
-            while kept.len() > KEPT {
+            while kept.len() > SERVER_CONNECTIONS {
                 kept.pop_front();
             }
         }

@@ -156,8 +156,8 @@ pub fn req(way: Way, port: u16, id: u32, qpn: u32) -> Req {
     }
 }
 
-/// The same for a socket: with a queue pair and a communication id of its own for each number, and patience for as long
-/// as a request can have.
+/// A request for a socket, with a queue pair and a communication id of its own for each number; it waits as long as a
+/// request can.
 pub fn socket_req(way: Way, port: u16, number: u32) -> Req {
     let place = rsocket::Span { address: 0x1000, key: Key::new(0x100) };
     let local = rsocket::Local { receive: place, targets: place };
@@ -198,7 +198,7 @@ pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// And back.
+/// The bytes that [`hex`] wrote.
 pub fn bytes(hex: &str) -> Vec<u8> {
     let digit = |byte: u8| char::from(byte).to_digit(16).unwrap_or(0) as u8;
     hex.as_bytes().chunks_exact(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()

@@ -11,11 +11,11 @@ use crate::random::Random;
 use crate::stage::{PLACES, Pair, Secrets};
 
 /// How long a mixture takes.
-const LENGTH: Duration = Duration::from_secs(15);
+const MIXTURE_DURATION: Duration = Duration::from_secs(15);
 
 /// Plays a mixture, until `end` at the latest.
 pub fn play(network: &Network, random: &mut Random, end: Instant) -> Outcome<Verdict> {
-    let end = end.min(Instant::now() + LENGTH);
+    let end = end.min(Instant::now() + MIXTURE_DURATION);
     let mut pairs = Vec::new();
     let mut secrets = Vec::new();
     for place in PLACES {

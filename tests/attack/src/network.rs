@@ -83,7 +83,7 @@ impl Host {
         self.start_with(user, role, arguments, &[])
     }
 
-    /// The same with variables in its environment.
+    /// A process of this user that plays a role, with variables in its environment.
     pub fn start_with(
         &self,
         user: User,
@@ -94,7 +94,7 @@ impl Host {
         self.start_program(&std::env::current_exe()?, user, role, arguments, variables)
     }
 
-    /// The same with a copy of this program.
+    /// A process that runs a copy of this program.
     pub fn start_program(
         &self,
         program: &Path,

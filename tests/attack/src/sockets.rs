@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(1);
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
 
 /// Connections that a server keeps.
-const KEPT: usize = 8;
+const SERVER_CONNECTIONS: usize = 8;
 
 /// Accepts whatever comes and sends its first byte back. Its backlog is as long as a program can say.
 pub fn listener(arguments: &[String]) -> Outcome {
@@ -39,7 +39,7 @@ pub fn listener(arguments: &[String]) -> Outcome {
                     let _ = socket.send(&mut Slices::new(&[&byte]));
                 }
             }
-            for old in kept.drain(..kept.len().saturating_sub(KEPT)) {
+            for old in kept.drain(..kept.len().saturating_sub(SERVER_CONNECTIONS)) {
                 old.close(Duration::ZERO);
             }
             thread::sleep(LOOK);

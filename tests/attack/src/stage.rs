@@ -9,7 +9,7 @@ use crate::actor::{Actor, Outcome};
 use crate::network::{Network, User};
 
 /// How long victims may take for a few rounds.
-const LIMIT: Duration = Duration::from_secs(90);
+const ROUNDS_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Where the two victims of a pair are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,12 +88,12 @@ impl Pair {
         Pair::start_with(network, place, &[])
     }
 
-    /// The same with variables in the client's environment.
+    /// Starts a pair with variables in the client's environment.
     pub fn start_with(network: &Network, place: VictimPlacement, variables: &[(&str, &str)]) -> Outcome<Pair> {
         Pair::start_after(network, place, variables, |_| Ok(()))
     }
 
-    /// The same; `between` is done when the server is there, with the number of its slot, and before its client comes.
+    /// Starts a pair; `between` is called with the number of the server's slot before the client comes.
     pub fn start_after(
         network: &Network,
         place: VictimPlacement,
@@ -164,8 +164,8 @@ impl Pair {
                 if !self.server.is_alive() || !self.client.is_alive() {
                     return Ok(Some(format!("{:?}: a victim's process has ended", self.place)));
                 }
-                if begin.elapsed() > LIMIT {
-                    return Ok(Some(format!("{:?}: victims do not get on, after {LIMIT:?}", self.place)));
+                if begin.elapsed() > ROUNDS_TIMEOUT {
+                    return Ok(Some(format!("{:?}: victims do not get on, after {ROUNDS_TIMEOUT:?}", self.place)));
                 }
                 if let Some(rounds) = rounds? {
                     break rounds.parse()?;

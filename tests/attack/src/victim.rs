@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use ubiverbs::cm::{self, Connection, Listener};
 use ubiverbs::{
     Access, AddressHandle, CompletionQueue, Connected, Datagram, Endpoint, GRH_LENGTH, Gid, Operation,
-    ProtectionDomain, Qkey, QueuePair, Received, Reliable, RemoteSlice, SharedRegion, Unreliable,
+    PreparedQueuePair, ProtectionDomain, Qkey, QueuePair, Received, Reliable, RemoteSlice, SharedRegion, Unreliable,
 };
 
 use crate::actor::{Outcome, hear, lines, say};
@@ -26,10 +26,10 @@ pub const CANARY: usize = 4096;
 const STREAM: usize = 256 << 10;
 
 /// The longest message, with room.
-const ROOM: usize = 32 << 10;
+const MAX_MESSAGE_BYTES: usize = 32 << 10;
 
 /// How long an answer may take that cannot be lost.
-const LIMIT: Duration = Duration::from_secs(25);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(25);
 
 /// How long a datagram is waited for that may be lost.
 const LOST: Duration = Duration::from_millis(300);
@@ -52,6 +52,12 @@ impl End {
         Err(format!("no device has {address}").into())
     }
 
+    /// A queue pair whose peer may be held up for seconds, on a busy machine, too.
+    fn patient_pair(&self) -> Outcome<PreparedQueuePair<Reliable>> {
+        let builder = self.pd.queue_pair(&self.cq).source(self.address).timeout(Duration::from_millis(500));
+        Ok(builder.prepare()?)
+    }
+
     fn datagrams(&self, qkey: u32) -> Outcome<QueuePair<Datagram>> {
         Ok(self.pd.queue_pair(&self.cq).source(self.address).qkey(Qkey::new(qkey)).prepare()?.activate()?)
     }
@@ -71,8 +77,7 @@ fn numbers<T: ubiverbs::Transport>(qp: &QueuePair<T>) -> String {
 /// Answers the client, and compares.
 pub fn server(arguments: &[String]) -> Outcome {
     let end = End::new(parse(arguments.first().map(String::as_str))?)?;
-    let builder = end.pd.queue_pair::<Reliable>(&end.cq).source(end.address).timeout(Duration::from_millis(500));
-    let reliable = builder.prepare()?;
+    let (reliable, for_connection) = (end.patient_pair()?, end.patient_pair()?);
     let unreliable = end.pd.queue_pair::<Unreliable>(&end.cq).source(end.address).prepare()?;
     let qkey = host::random() as u32 >> 1;
     let datagrams = end.datagrams(qkey)?;
@@ -86,7 +91,8 @@ pub fn server(arguments: &[String]) -> Outcome {
     let peers = hear("peers")?;
     let mut peers = peers.split(' ');
     let (first, second): (Endpoint, Endpoint) = (parse(peers.next())?, parse(peers.next())?);
-    let waiting = [reliable.recv(end.pd.allocate(ROOM)?)?, unreliable.recv(end.pd.allocate(ROOM)?)?];
+    let waiting =
+        [reliable.recv(end.pd.allocate(MAX_MESSAGE_BYTES)?)?, unreliable.recv(end.pd.allocate(MAX_MESSAGE_BYTES)?)?];
     let [one, other] = waiting;
     let (reliable, unreliable) = (reliable.connect(&first)?, unreliable.connect(&second)?);
     say("connected", "");
@@ -98,11 +104,11 @@ pub fn server(arguments: &[String]) -> Outcome {
     thread::spawn(move || echo(Flow::Unreliable, &pd, &unreliable, other, &nothing));
     let pd = end.pd.clone();
     thread::spawn(move || echo_datagrams(&pd, &datagrams).unwrap_or_else(|error| say("hurt", error)));
-    let connection = listener.accept().wait()?;
+    let connection = listener.next().wait()?.accept().queue_pair(for_connection).wait()?;
     all.push(numbers_of(connection.queue_pair()));
     watch_end(&connection);
     let nothing = connection.pd().share(64, rights)?;
-    let waiting = connection.recv(connection.pd().allocate(ROOM)?)?;
+    let waiting = connection.recv(connection.pd().allocate(MAX_MESSAGE_BYTES)?)?;
     say("accepted", "");
     thread::spawn(move || echo(Flow::Connection, &connection.pd(), connection.queue_pair(), waiting, &nothing));
     for line in lines() {
@@ -229,8 +235,8 @@ impl<T: Connected> Asking<T> {
     fn ask(&mut self, number: u64, check: bool, may_be_lost: bool) -> Outcome {
         let bytes = message(self.flow, number, check);
         let mut sending = self.qp.send(self.pd.register(bytes).map_err(|f| f.error)?).map_err(|f| f.error)?;
-        sending.wait_for(LIMIT).ok_or("a send does not complete")?.map_err(|failed| failed.error)?;
-        let deadline = Instant::now() + if may_be_lost { LOST } else { LIMIT };
+        sending.wait_for(REPLY_TIMEOUT).ok_or("a send does not complete")?.map_err(|failed| failed.error)?;
+        let deadline = Instant::now() + if may_be_lost { LOST } else { REPLY_TIMEOUT };
         loop {
             let mut waiting = self.waiting.take().ok_or("no receive")?;
             let Some(received) = waiting.wait_for(deadline.saturating_duration_since(Instant::now())) else {
@@ -270,24 +276,26 @@ impl Client {
     fn new(arguments: &[String]) -> Outcome<Client> {
         let [address, lossless] = arguments else { return Err("an address and a word".into()) };
         let end = End::new(address.parse()?)?;
-        let builder = end.pd.queue_pair::<Reliable>(&end.cq).source(end.address).timeout(Duration::from_millis(500));
-        let reliable = builder.prepare()?;
+        let (reliable, for_connection) = (end.patient_pair()?, end.patient_pair()?);
         let unreliable = end.pd.queue_pair::<Unreliable>(&end.cq).source(end.address).prepare()?;
         say("here", format_args!("{} {}", reliable.endpoint(), unreliable.endpoint()));
         let server = hear("peers")?;
         let mut words = server.split(' ');
         let endpoints: [Endpoint; 3] = [parse(words.next())?, parse(words.next())?, parse(words.next())?];
         let (memory, port): (RemoteSlice, u16) = (parse(words.next())?, parse(words.next())?);
-        let [waiting, other] =
-            [reliable.recv(end.pd.allocate(ROOM)?)?, unreliable.recv(end.pd.allocate(ROOM)?)?].map(Some);
+        let [waiting, other] = [
+            reliable.recv(end.pd.allocate(MAX_MESSAGE_BYTES)?)?,
+            unreliable.recv(end.pd.allocate(MAX_MESSAGE_BYTES)?)?,
+        ]
+        .map(Some);
         let (reliable, unreliable) = (reliable.connect(&endpoints[0])?, unreliable.connect(&endpoints[1])?);
         let datagrams = end.datagrams(endpoints[2].qkey().value())?;
         let to = end.pd.address(&endpoints[2])?;
-        let mut connecting = cm::connect((endpoints[0].gid().to_ip(), port));
-        let connection = connecting.wait_for(LIMIT).ok_or("the connection is not made")??;
+        let route = cm::resolve((endpoints[0].gid().to_ip(), port)).wait()?;
+        let connection = route.connect().queue_pair(for_connection).wait_for(REPLY_TIMEOUT)?;
         watch_end(&connection);
         let pd = connection.pd();
-        let third = Some(connection.recv(pd.allocate(ROOM)?)?);
+        let third = Some(connection.recv(pd.allocate(MAX_MESSAGE_BYTES)?)?);
         let (flow, qp) = (Flow::Connection, connection.queue_pair().clone());
         let connected = Asking { flow, pd, qp, waiting: third, last: None };
         let pd = end.pd.clone();
@@ -334,7 +342,7 @@ impl Client {
         let bytes = self.end.pd.register(message(Flow::Datagram, number, false)).map_err(|failed| failed.error)?;
         let sending = self.datagrams.send_to(bytes, &self.to).map_err(|failed| failed.error)?;
         sending.wait().map_err(|failed| failed.error)?;
-        let deadline = Instant::now() + if self.lossless { LIMIT } else { LOST };
+        let deadline = Instant::now() + if self.lossless { REPLY_TIMEOUT } else { LOST };
         loop {
             let mut waiting = self.answers.pop_front().ok_or("no receive")?;
             let Some(received) = waiting.wait_for(deadline.saturating_duration_since(Instant::now())) else {

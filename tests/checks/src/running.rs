@@ -56,7 +56,7 @@ impl<'a> Stage<'a> {
         command
     }
 
-    /// The same on the program that breaks or keeps `UV-0101`, to its end.
+    /// Runs the program that breaks or keeps `UV-0101`, to its end.
     fn work(&self, options: &[&str], kind: &str) -> Result<Output, String> {
         output(&mut self.run(options, &[&self.program(), "UV-0101", kind]))
     }

@@ -77,7 +77,7 @@ pub fn agents(bytes: &[u8]) {
         }
         while let Some((port, delivery)) = stage.manager.poll_delivery() {
             assert!(stage.ports.iter().any(|(open, _)| *open == port), "a port that is closed hears nothing");
-            assert!(usize::from(delivery.agent) < limits::AGENTS && delivery.bytes.len() >= MadHeader::LEN);
+            assert!(usize::from(delivery.agent) < limits::MAX_AGENTS && delivery.bytes.len() >= MadHeader::LEN);
         }
     }
     for (port, _) in stage.ports {

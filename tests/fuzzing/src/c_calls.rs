@@ -100,10 +100,10 @@ unsafe extern "C" {
 }
 
 /// The program's memory. Whatever is posted reads and writes here or nowhere.
-const ROOM: usize = 16 * 1024;
+const MEMORY_BYTES: usize = 16 * 1024;
 
 /// Of each kind of object a program has at most so many.
-const MOST: usize = 6;
+const MAX_OBJECTS_OF_A_KIND: usize = 6;
 
 /// A program with one context and its objects.
 struct Program {
@@ -173,14 +173,14 @@ static AT_FIRST: AtomicUsize = AtomicUsize::new(0);
 /// Beyond that the NIC's descriptors do not grow.
 const GROWTH: usize = 40;
 /// One program at a time: they count descriptors.
-static ALONE: Mutex<()> = Mutex::new(());
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Lets bytes decide what a C program calls.
 ///
 /// # Panics
 /// If something is left when the program has destroyed everything.
 pub fn c_calls(bytes: &[u8]) {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let mut choices = Choices { bytes };
     let mut program = Program::start();
     while !choices.bytes.is_empty() {
@@ -213,7 +213,7 @@ impl Program {
             }
             Program {
                 context,
-                memory: vec![0; ROOM],
+                memory: vec![0; MEMORY_BYTES],
                 pds: vec![ibv_alloc_pd(context)],
                 mrs: Vec::new(),
                 channels: Vec::new(),
@@ -237,10 +237,10 @@ impl Program {
         // live until the call returns, or to the program's memory, which lives until everything is destroyed.
         unsafe {
             match choices.byte() % 32 {
-                0 if self.pds.len() < MOST => keep(&mut self.pds, ibv_alloc_pd(context)),
-                1 if self.mrs.len() < MOST => {
+                0 if self.pds.len() < MAX_OBJECTS_OF_A_KIND => keep(&mut self.pds, ibv_alloc_pd(context)),
+                1 if self.mrs.len() < MAX_OBJECTS_OF_A_KIND => {
                     let pd = any(choices, &self.pds);
-                    let length = choices.of(&[ROOM, 4096, 1, 0, usize::MAX, 1 << 47]);
+                    let length = choices.of(&[MEMORY_BYTES, 4096, 1, 0, usize::MAX, 1 << 47]);
                     let address = choices.of(&[base, base, base, null_mut()]);
                     let access = choices.of(&[15, 31, 1, 0, 2, 8, 1 << 20, -1, 0x3f]);
                     keep(&mut self.mrs, ibv_reg_mr(pd, address, length, access));
@@ -248,21 +248,21 @@ impl Program {
                 2 => {
                     let (mr, pd) = (any(choices, &self.mrs), any(choices, &self.pds));
                     let flags = choices.byte().into();
-                    let length = choices.of(&[ROOM, 100, 0, usize::MAX]);
+                    let length = choices.of(&[MEMORY_BYTES, 100, 0, usize::MAX]);
                     // A registration that fails on the way is gone, as the manual page says of some answers: then so is
                     // the pointer.
                     if ibv_rereg_mr(mr, flags, pd, base, length, choices.of(&[15, 0, 2])) > 0 {
                         self.mrs.retain(|other| *other != mr || ibv_dereg_mr(mr) != 0);
                     }
                 }
-                3 if self.channels.len() < MOST => {
+                3 if self.channels.len() < MAX_OBJECTS_OF_A_KIND => {
                     let channel = ibv_create_comp_channel(context);
                     if let Some(channel) = channel.as_ref() {
                         nonblocking(channel.fd);
                     }
                     keep(&mut self.channels, channel);
                 }
-                4 if self.cqs.len() < MOST => {
+                4 if self.cqs.len() < MAX_OBJECTS_OF_A_KIND => {
                     let entries = choices.of(&[1, 2, 16, 0, -1, i32::MAX, 100_000]);
                     let channel = any(choices, &self.channels);
                     keep(
@@ -273,7 +273,7 @@ impl Program {
                 5 => {
                     ibv_resize_cq(any(choices, &self.cqs), choices.of(&[1, 2, 64, 0, -1, i32::MAX]));
                 }
-                6 if self.srqs.len() < MOST => {
+                6 if self.srqs.len() < MAX_OBJECTS_OF_A_KIND => {
                     let mut attributes: ibv_srq_init_attr = std::mem::zeroed();
                     attributes.attr = srq_attributes(choices);
                     keep(&mut self.srqs, ibv_create_srq(any(choices, &self.pds), &raw mut attributes));
@@ -284,7 +284,7 @@ impl Program {
                     ibv_modify_srq(srq, &raw const attributes, choices.byte().into());
                     ibv_query_srq(srq, &raw mut attributes);
                 }
-                8 | 9 if self.qps.len() < MOST => {
+                8 | 9 if self.qps.len() < MAX_OBJECTS_OF_A_KIND => {
                     let mut attributes = self.qp_attributes(choices);
                     keep(&mut self.qps, ibv_create_qp(any(choices, &self.pds), &raw mut attributes));
                 }
@@ -300,11 +300,11 @@ impl Program {
                     let mask = choices.word() as c_int;
                     ibv_query_qp(any(choices, &self.qps), &raw mut attributes, mask, &raw mut init);
                 }
-                14 if self.ahs.len() < MOST => {
+                14 if self.ahs.len() < MAX_OBJECTS_OF_A_KIND => {
                     let attributes = self.address(choices);
                     keep(&mut self.ahs, ibv_create_ah(any(choices, &self.pds), &raw const attributes));
                 }
-                15 if self.mws.len() < MOST => {
+                15 if self.mws.len() < MAX_OBJECTS_OF_A_KIND => {
                     if let (Some(alloc), false) = ((*self.context).ops.alloc_mw, self.pds.is_empty()) {
                         let pd = self.pds[usize::from(choices.byte()) % self.pds.len()];
                         keep(&mut self.mws, alloc(Handle::new(pd), choices.of(&[1, 2, 0, 3])));
@@ -331,7 +331,7 @@ impl Program {
                     _ => destroy(choices, &mut self.channels, ibv_destroy_comp_channel),
                 },
                 25..=29 => self.connection(choices),
-                30 if self.srqs.len() < MOST && choices.one_in(3) => self.create_tag_queue(choices),
+                30 if self.srqs.len() < MAX_OBJECTS_OF_A_KIND && choices.one_in(3) => self.create_tag_queue(choices),
                 30 => self.tag_operations(choices),
                 _ => self.take_events(),
             }
@@ -432,7 +432,7 @@ impl Program {
             // SAFETY: null, or a region of the program's.
             let key = unsafe { mr.as_ref() }.map_or(choices.word(), |mr| mr.lkey);
             let length = choices.of(&[8, 64, 0, 1000, 4096]);
-            let at = u64::from(choices.short()) % (ROOM as u64 - 4096);
+            let at = u64::from(choices.short()) % (MEMORY_BYTES as u64 - 4096);
             let (addr, length) = match choices.byte() {
                 0..=15 if !inline => (choices.long(), choices.word()),
                 _ => (base + at / 8 * 8, length),
@@ -578,7 +578,7 @@ impl Program {
             (parameters.retry_count, parameters.rnr_retry_count) = (choices.byte(), choices.byte());
             let parameters = if choices.one_in(4) { null_mut() } else { &raw mut parameters };
             match choices.byte() % 16 {
-                0 | 1 if self.ids.len() < MOST => {
+                0 | 1 if self.ids.len() < MAX_OBJECTS_OF_A_KIND => {
                     let mut made = null_mut();
                     let space = choices.of(&[0x0106, 0x0106, 0x0111, 0x013f, 0x0002, 0, 0xffff]);
                     if rdma_create_id(self.events, &raw mut made, null_mut(), space) == 0 {

@@ -152,7 +152,7 @@ pub fn ring(bytes: &[u8]) {
     }
 }
 
-/// The same with a second thread that writes the bytes to the ring over and over while it is read.
+/// Plays with a second thread that writes the bytes to the ring over and over while it is read.
 ///
 /// # Panics
 /// If a rule is broken.

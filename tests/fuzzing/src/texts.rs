@@ -115,7 +115,7 @@ fn act(plan: Plan) {
     let mut faults = link::faults::Faults::<u8>::new(plan);
     let address = |last| IpAddr::from([10, 0, 0, last]);
     for last in 0..4 {
-        let fate = faults.decide(now, address(1), address(last));
+        let fate = faults.decide(now, address(1), address(last), 100);
         assert!(fate.first.is_none() == fate.lost.is_some(), "{fate:?}");
         assert!(fate.first.is_none_or(|when| when >= now) && fate.again.is_none_or(|when| when >= now));
     }

@@ -229,7 +229,7 @@ impl Bench {
         }
     }
 
-    /// The same of something that is done once.
+    /// Does something once and waits until a drop for that reason is counted and told of.
     pub fn after(&self, reason: DropReason, once: impl FnOnce()) {
         let mut once = Some(once);
         self.until(reason, || {

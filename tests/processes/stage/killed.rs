@@ -40,7 +40,7 @@ pub fn work(n: u32, remote: Remote) -> Operation {
     }
 }
 
-/// And of many lengths.
+/// The length of such work: many different ones.
 pub fn length(n: u32) -> u32 {
     if n % 3 == 2 { 8 } else { LENGTH as u32 >> (n % 7) }
 }

@@ -34,11 +34,11 @@ pub const LENGTH: usize = 1 << 20;
 
 /// One test at a time: a process that is killed takes along what the kernel had given it for others, and one that has
 /// ended cannot say it again.
-static TURN: Mutex<()> = Mutex::new(());
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Waits until no other test of this program runs.
 pub fn turn() -> MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A queue pair of the NIC's device on `lo`, with memory that its peer may read and write.
@@ -70,7 +70,7 @@ impl End {
         End::on(&Nic::open().unwrap())
     }
 
-    /// The same, where nothing goes through shared memory.
+    /// An end on a NIC of its own that sends nothing through shared memory.
     pub fn over_udp() -> End {
         let mut options = Options::default();
         options.only_udp = true;

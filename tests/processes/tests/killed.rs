@@ -17,10 +17,10 @@ const PEER: &str = env!("CARGO_BIN_EXE_peer");
 const OCCUPATIONS: [&str; 3] = ["wait", "poll", "move"];
 
 /// Longer than anybody needs to hear of a death. Who does not hear of it waits for ever: the dead read nothing, and may have been stopped.
-const SOON: Duration = Duration::from_secs(10);
+const DEATH_NOTICE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Descriptors that may stay for later.
-const KEPT: usize = 3;
+const MAX_KEPT_DESCRIPTORS: usize = 3;
 
 /// When the victim dies.
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +76,7 @@ impl Belongings {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             let now = Belongings::now();
-            if now.descriptors <= self.descriptors + KEPT && now.rings <= self.rings {
+            if now.descriptors <= self.descriptors + MAX_KEPT_DESCRIPTORS && now.rings <= self.rings {
                 return;
             }
             let links = || {
@@ -146,7 +146,10 @@ fn a_peer_that_is_killed_at_any_point_leaves_an_error_and_nothing_else() {
     for n in 0..kills {
         let (occupation, point) = (OCCUPATIONS[random.below(3) as usize], random.point());
         let doubt = round(&survivor, occupation, point);
-        assert!(doubt.is_none_or(|doubt| doubt < SOON), "round {n}, {occupation}, {point:?}: {doubt:?}");
+        assert!(
+            doubt.is_none_or(|doubt| doubt < DEATH_NOTICE_TIMEOUT),
+            "round {n}, {occupation}, {point:?}: {doubt:?}"
+        );
         doubts.extend(doubt);
         // The first rounds make what is kept for the next ones.
         if n >= 5 {

@@ -63,7 +63,7 @@ peers.compare("written by the other", buffers["in"], peers.pattern(other, peers.
 move("READ", "read", "out", other)
 peers.compare("read from the other", buffers["read"], peers.pattern(other, peers.SIZE))
 hear(f"READ of {other}")
-# Whoever goes first takes its queue pairs with it: only when both have heard.
+# The process that ends first takes its queue pairs with it: only when both have heard.
 peers.leave(directory, f"{name}.end", b"")
 peers.find(directory, f"{other}.end")
 agent.deregister_memory(registered)

@@ -61,7 +61,7 @@ def wait(what, is_so):
 
 
 def leave(directory, name, content):
-    """Whoever sees the file sees all of it."""
+    """A process that sees the file sees all of it."""
     path = os.path.join(directory, name)
     with open(path + ".part", "wb") as file:
         file.write(content)

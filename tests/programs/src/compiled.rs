@@ -43,7 +43,7 @@ pub fn compile(stage: &Stage, compiler: &str, source: &str, options: &[&str]) ->
     compile_with(stage, compiler, source, name, &[options, &["-libverbs"]].concat())
 }
 
-/// The same without our library, and with a name of its own.
+/// Compiles a program under a name of its own, without our library.
 pub fn compile_with(
     stage: &Stage,
     compiler: &str,

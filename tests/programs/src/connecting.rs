@@ -3,7 +3,7 @@
 
 use crate::host::Host;
 use crate::scoreboard::{Row, Version};
-use crate::stage::{Link, NOBODY, Scene, Stage};
+use crate::stage::{Link, NOBODY_UID, Scene, Stage};
 use crate::{Test, expect};
 
 /// Where the programs are, and how the server is called.
@@ -11,7 +11,7 @@ use crate::{Test, expect};
 enum ProgramPlacement {
     Loopback,
     Loopback6,
-    /// The same, with a device that is not the loopback's.
+    /// The loopback's address, with a device that is not the loopback's.
     OtherDevice,
     OtherDevice6,
     HostAddress,
@@ -200,7 +200,7 @@ pub fn tests() -> Vec<Test> {
         for place in [ProgramPlacement::Loopback, ProgramPlacement::HostAddress, ProgramPlacement::Between] {
             tests.push(test(line, place, None, None));
         }
-        tests.push(test(line, ProgramPlacement::Loopback, Some(NOBODY), None));
+        tests.push(test(line, ProgramPlacement::Loopback, Some(NOBODY_UID), None));
         tests.push(test(line, ProgramPlacement::Between, None, Some("drop=5%")));
         tests.push(test_with(line, ProgramPlacement::Loopback, None, ", UDP", Link::Udp.options()));
     }

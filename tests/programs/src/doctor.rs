@@ -2,7 +2,7 @@
 //! run as it is printed, and then nothing may be wrong any more.
 
 use crate::compiled::compile;
-use crate::stage::{Ended, NOBODY, Stage};
+use crate::stage::{Ended, NOBODY_UID, Stage};
 use crate::{Test, expect, host};
 use std::fs;
 use std::path::Path;
@@ -42,7 +42,7 @@ pub fn tests() -> Vec<Test> {
         }),
         Test::new("doctor: too few threads for a NIC", |stage| {
             let script = "ulimit -u 0; exec \"$0\" doctor";
-            let mut command = stage.alone.command(Some(NOBODY), Path::new("bash"));
+            let mut command = stage.alone.command(Some(NOBODY_UID), Path::new("bash"));
             let ended = stage.end(command.args(["-c", script]).arg(stage.dist.join("bin/ubiverbs")))?;
             ends(&ended, 1, &["FAILURE  network", "fix: ulimit -u unlimited"])
         })
@@ -215,7 +215,7 @@ fn port_is_shared(stage: &Stage) -> Result<(), String> {
     let port = stage.next_port();
     let running = stage.start("holder", &mut stage.run_on(&host, None, &[], &format!("rping -s -p {port}")))?;
     host::wait("the holder to listen", || host::listens(running.id(), port).unwrap_or(false))?;
-    let mut command = host.command(Some(NOBODY), &stage.dist.join("bin/ubiverbs"));
+    let mut command = host.command(Some(NOBODY_UID), &stage.dist.join("bin/ubiverbs"));
     let ended = stage.end(command.arg("doctor"))?;
     ends(&ended, 0, &["ok       UDP port       4791 is held by ubiverbs of user 0, which forwards"])
 }

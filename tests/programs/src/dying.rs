@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// How soon the other side hears of it, on a busy machine: at once otherwise.
-const SOON: Duration = Duration::from_secs(60);
+const DEATH_NOTICE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What the client may need to leave a will.
 const TIMES_TO_LEAVE_A_WILL: [Duration; 3] =
@@ -61,6 +61,8 @@ fn killed_after(stage: &Stage, between_hosts: bool, time: Duration) -> Result<()
     std::thread::sleep(time);
     // `nsenter` and `ubiverbs run` have become the program.
     let _ = Command::new("kill").args(["-KILL", &client.id().to_string()]).status();
-    let heard = host::wait_for(SOON, "the server to hear of it", || server.text().contains("EVENT_DISCONNECTED"));
+    let heard = host::wait_for(DEATH_NOTICE_TIMEOUT, "the server to hear of it", || {
+        server.text().contains("EVENT_DISCONNECTED")
+    });
     heard.map_err(|error| format!("{error}\n{}", server.told()))
 }

@@ -20,7 +20,7 @@ const JOB: &str = "fio --ioengine=rdma --name=job --thread --eta=never --bs=64k 
 
 /// No more blocks than receives that the server has posted: fio gives up soon where there is none, and a busy machine
 /// keeps its server waiting.
-const SIZE: usize = 512 << 10;
+const FILE_BYTES: usize = 512 << 10;
 
 /// What a written buffer is full of.
 const PATTERN: &[u8; 8] = b"Verified";
@@ -66,7 +66,11 @@ fn transfer(stage: &Stage, verb: &str, at: Where) -> Result<(), String> {
         "write" => {
             let bytes = fs::read(&capture).map_err(|e| format!("no capture of the server: {e}"))?;
             let found = written(&bytes);
-            if found == SIZE { Ok(()) } else { Err(format!("{found} bytes arrived as they were written, not {SIZE}")) }
+            if found == FILE_BYTES {
+                Ok(())
+            } else {
+                Err(format!("{found} bytes arrived as they were written, not {FILE_BYTES}"))
+            }
         }
         _ => Ok(()),
     }

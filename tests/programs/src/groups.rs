@@ -2,7 +2,7 @@
 
 use crate::host::{self, Host};
 use crate::scoreboard::{Row, Version, all_of};
-use crate::stage::{NOBODY, Stage};
+use crate::stage::{NOBODY_UID, Stage};
 use crate::{Test, expect};
 
 /// Where the receiver and the sender are, and the address each is bound to.
@@ -34,7 +34,7 @@ const ROW: Row = Row {
 
 pub fn tests() -> Vec<Test> {
     let mut tests: Vec<Test> = LINES.map(|(place, both, sender)| test(place, both, sender, None)).into();
-    tests.push(test(GroupPlacement::Loopback, "-m 239.77.0.7", "", Some(NOBODY)));
+    tests.push(test(GroupPlacement::Loopback, "-m 239.77.0.7", "", Some(NOBODY_UID)));
     all_of(&ROW, tests)
 }
 

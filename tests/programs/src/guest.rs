@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 /// Memory of the machine, in bytes.
-pub const MEMORY: usize = 32 << 20;
+pub const GUEST_MEMORY_BYTES: usize = 32 << 20;
 
 /// Written once, each word a product of its address.
 const FILLED: Range<usize> = 1 << 20..20 << 20;
@@ -85,8 +85,8 @@ fn program() -> Vec<u8> {
 
 /// Whether this is what the memory contains at some moment; answers the number of rounds.
 pub fn judge(memory: &[u8]) -> Result<u32, String> {
-    if memory.len() != MEMORY {
-        return Err(format!("{} bytes of memory, not {MEMORY}", memory.len()));
+    if memory.len() != GUEST_MEMORY_BYTES {
+        return Err(format!("{} bytes of memory, not {GUEST_MEMORY_BYTES}", memory.len()));
     }
     let words = |range: &Range<usize>| {
         let at = range.clone().step_by(4);

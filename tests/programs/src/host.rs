@@ -2,7 +2,7 @@
 //! only its loopback; two are joined by cables, one that carries what Ethernet usually does and one that carries large
 //! frames. Who is not root has the machine's own loopback and nothing else.
 
-use crate::stage::PATIENCE;
+use crate::stage::PROGRAM_TIMEOUT;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -158,7 +158,7 @@ pub fn listens(process: u32, port: u16) -> io::Result<bool> {
 
 /// Looks until it is so.
 pub fn wait(what: &str, is_so: impl FnMut() -> bool) -> Result<(), String> {
-    wait_for(PATIENCE, what, is_so)
+    wait_for(PROGRAM_TIMEOUT, what, is_so)
 }
 
 /// Looks until it is so, for so long.

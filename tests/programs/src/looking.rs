@@ -1,7 +1,7 @@
 //! Programs that only look: the list of devices, everything about a device, and its asynchronous events.
 
 use crate::scoreboard::{Row, Version, all_of};
-use crate::stage::{NOBODY, Stage};
+use crate::stage::{NOBODY_UID, Stage};
 use crate::{Test, expect, host};
 
 const DEVICES: Row = Row {
@@ -33,7 +33,7 @@ fn devices() -> Vec<Test> {
     vec![
         Test::new("ibv_devices", |stage| expect(&stage.run(None, &[], "ibv_devices")?, &["node GUID", "ubi_lo"])),
         Test::new("ibv_devices, as nobody", |stage| {
-            expect(&stage.run(Some(NOBODY), &[], "ibv_devices")?, &["node GUID", "ubi_lo"])
+            expect(&stage.run(Some(NOBODY_UID), &[], "ibv_devices")?, &["node GUID", "ubi_lo"])
         })
         .for_root(),
         Test::new("ibv_devinfo", |stage| {

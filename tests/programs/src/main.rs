@@ -9,6 +9,7 @@
 //! on one host runs through shared memory unless its name says UDP. `--jobs N` says how many tests run at a time.
 #![forbid(unsafe_code)]
 
+mod breaking;
 mod compiled;
 mod connecting;
 mod doctor;
@@ -212,6 +213,7 @@ fn all_tests() -> Vec<Test> {
         management_datagrams::tests(),
         running::tests(),
         several_nics::tests(),
+        breaking::tests(),
         vendored::tests(),
         reach::tests(),
         doctor::tests(),

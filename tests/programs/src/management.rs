@@ -2,7 +2,7 @@
 //! there.
 
 use crate::scoreboard::{Row, Version, all_of};
-use crate::stage::{Link, NOBODY, Pair, Running, Stage, Where};
+use crate::stage::{Link, NOBODY_UID, Pair, Running, Stage, Where};
 use crate::{Test, expect, host};
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ pub fn tests() -> Vec<Test> {
         &ROW,
         vec![
             Test::new("rdma dev and link", devices),
-            Test::new("rdma dev and link, as nobody", |stage| look_at_devices(stage, Some(NOBODY))).for_root(),
+            Test::new("rdma dev and link, as nobody", |stage| look_at_devices(stage, Some(NOBODY_UID))).for_root(),
             Test::new("rdma res, while programs run", resources),
             Test::new("rdma res, while a process is stopped", stopped),
             Test::new("rdma res show cm_id, while a server listens", connection_ids),
@@ -196,7 +196,7 @@ fn refused(stage: &Stage) -> Result<(), String> {
     fails(None, "dev set ubi_lo name other", why)?;
     fails(None, "link add other type rxe netdev lo", why)?;
     if crate::is_root() {
-        fails(Some(NOBODY), "dev set ubi_lo name other", "Operation not permitted")?;
+        fails(Some(NOBODY_UID), "dev set ubi_lo name other", "Operation not permitted")?;
     }
     Ok(())
 }

@@ -4,7 +4,7 @@
 
 use crate::host::{self, Host};
 use crate::scoreboard::{Row, Version, all_of};
-use crate::stage::{NOBODY, Stage};
+use crate::stage::{NOBODY_UID, Stage};
 use crate::{Test, expect};
 use std::net::Ipv4Addr;
 
@@ -28,7 +28,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("ibstat, by the library", by_library),
         Test::new("ibping, one host", |stage| ping(stage, [&stage.alone; 2], None, "ubi_lo", Ipv4Addr::LOCALHOST)),
         Test::new("ibping, one host, as nobody", |stage| {
-            ping(stage, [&stage.alone; 2], Some(NOBODY), "ubi_lo", Ipv4Addr::LOCALHOST)
+            ping(stage, [&stage.alone; 2], Some(NOBODY_UID), "ubi_lo", Ipv4Addr::LOCALHOST)
         })
         .for_root(),
         Test::new("ibping, two hosts", two_hosts).for_root(),

@@ -5,7 +5,7 @@ use crate::Test;
 use crate::guest;
 use crate::host::{self, Host};
 use crate::scoreboard::{Row, Version, all_of};
-use crate::stage::{Link, PATIENCE, Running, Stage};
+use crate::stage::{Link, PROGRAM_TIMEOUT, Running, Stage};
 use crate::usage::Bounds;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -195,7 +195,7 @@ impl Machine {
         let line = format!(
             "qemu-system-x86_64 -accel tcg -m {}M -nodefaults -display none -bios {} \
              -qmp unix:{},server=on,wait=off {more}",
-            guest::MEMORY >> 20,
+            guest::GUEST_MEMORY_BYTES >> 20,
             rom.display(),
             socket.display()
         );
@@ -207,7 +207,7 @@ impl Machine {
         })
         .and(connected)
         .and_then(|stream| {
-            stream.set_read_timeout(Some(PATIENCE)).map_err(|e| e.to_string())?;
+            stream.set_read_timeout(Some(PROGRAM_TIMEOUT)).map_err(|e| e.to_string())?;
             Ok(BufReader::new(stream))
         })
         .map_err(|e| format!("{e}\n{}", running.told()))
@@ -235,10 +235,10 @@ impl Machine {
 
     /// Asks until it is so.
     fn wait(&mut self, what: &str, mut is_so: impl FnMut(&mut Machine) -> Result<bool, String>) -> Result<(), String> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + PROGRAM_TIMEOUT;
         while !is_so(self)? {
             if Instant::now() > deadline {
-                return Err(format!("{what}: not within {PATIENCE:?}"));
+                return Err(format!("{what}: not within {PROGRAM_TIMEOUT:?}"));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -282,7 +282,7 @@ impl Machine {
     /// The guest's memory.
     fn memory(&mut self, stage: &Stage) -> Result<Vec<u8>, String> {
         let path = stage.place.join(format!("{}.memory", self.name));
-        let (size, to) = (guest::MEMORY, path.display());
+        let (size, to) = (guest::GUEST_MEMORY_BYTES, path.display());
         self.ask(&format!(r#""pmemsave","arguments":{{"val":0,"size":{size},"filename":"{to}"}}"#))?;
         let bytes = fs::read(&path).map_err(|e| format!("{to}: {e}"))?;
         let _ = fs::remove_file(&path);

@@ -41,7 +41,7 @@ const SIZES: std::ops::RangeInclusive<u32> = 1..=23;
 /// How long a queue pair waits for an acknowledgement before it sends again, as `-u` wants it: 4.096 us times two to
 /// this. After eight times it gives up. Usually it is 14, half a second in all, which is little on a busy machine. Where
 /// packets are lost it waits now and then, and not as long.
-const PATIENCE: u32 = 18;
+const ACK_TIMEOUT_EXPONENT: u32 = 18;
 const PATIENCE_WITH_FAULTS: u32 = 16;
 
 const ROW: Row = Row {
@@ -123,7 +123,7 @@ fn test_over(link: Link, at: Where, program: &'static str, arguments: &str, faul
     let over = if link == Link::Udp { ", UDP" } else { "" };
     let name = format!("{program} {arguments}, {hosts}{over}{lossy}");
     let all = arguments.contains("-a");
-    let patience = if faults.is_some() { PATIENCE_WITH_FAULTS } else { PATIENCE };
+    let patience = if faults.is_some() { PATIENCE_WITH_FAULTS } else { ACK_TIMEOUT_EXPONENT };
     let line = format!("{program} -d {device} -x 0 -F -u {patience} {arguments}");
     let play = move |stage: &crate::stage::Stage| {
         let mut options = faults.map(|plan| vec!["--faults".to_owned(), plan.to_owned()]).unwrap_or_default();

@@ -3,7 +3,7 @@
 
 use crate::Test;
 use crate::scoreboard::{Row, Version, all_of};
-use crate::stage::{Link, NOBODY, Pair, Stage, Where};
+use crate::stage::{Link, NOBODY_UID, Pair, Stage, Where};
 
 /// A program and what it is run with.
 struct Line {
@@ -65,9 +65,9 @@ pub fn tests() -> Vec<Test> {
     for Line { program, check, fits } in &LINES {
         for events in ["", "-e"] {
             tests.push(test(Where::OneHost, None, words(&[program, check, events])));
-            tests.push(test(Where::OneHost, Some(NOBODY), words(&[program, check, events])));
+            tests.push(test(Where::OneHost, Some(NOBODY_UID), words(&[program, check, events])));
             tests.push(test(Where::TwoHosts, None, words(&[program, check, fits, events])));
-            tests.push(test(Where::TwoHosts, Some(NOBODY), words(&[program, check, fits, events])));
+            tests.push(test(Where::TwoHosts, Some(NOBODY_UID), words(&[program, check, fits, events])));
             let line = words(&[program, check, events]);
             let name = format!("{line}, one host, UDP");
             let play = move |stage: &Stage| play_on(stage, Where::OneHost, None, &line, &Link::Udp.options());

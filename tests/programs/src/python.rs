@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// How long two processes may take: mostly some seconds. NIXL spins, which takes long on a machine that is busy.
-const LIMIT: Duration = Duration::from_secs(600);
+const PAIR_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// How long one may take after the other has ended, which it does when both are done, or when it has failed.
 const AFTER_THE_OTHER: Duration = Duration::from_secs(120);
@@ -124,7 +124,7 @@ impl Peers {
             stage.start(name, &mut command)
         };
         let mut running = vec![start(hosts[0], names[0], names[1])?, start(hosts[1], names[1], names[0])?];
-        let mut deadline = Instant::now() + LIMIT;
+        let mut deadline = Instant::now() + PAIR_TIMEOUT;
         let told = |running: &[Running]| running.iter().map(Running::told).collect::<Vec<_>>().join("\n");
         while !running.iter_mut().all(Running::has_ended) {
             for process in &running {

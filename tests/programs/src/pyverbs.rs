@@ -14,13 +14,13 @@ use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
 /// Where Debian has the suite, compressed.
-const SHIPPED: &str = "/usr/share/doc/rdma-core/tests";
+const DEBIAN_SUITE_FOLDER: &str = "/usr/share/doc/rdma-core/tests";
 
 /// Where the newest release's is, below where that is unpacked.
 const NEWEST_SHIPPED: &str = "root/usr/share/doc/rdma-core/tests";
 
 /// Where `cargo xtask programs` has unpacked the newest release, and why it has not.
-const NEWEST: &str = "UBIVERBS_TEST_NEWEST";
+const NEWEST_VARIABLE: &str = "UBIVERBS_TEST_NEWEST";
 const NEWEST_MISSING: &str = "UBIVERBS_TEST_NEWEST_MISSING";
 
 /// Why a test of the newest suite may be skipped.
@@ -125,7 +125,7 @@ fn host(stage: &Stage) -> Result<(&Host, String), String> {
 
 fn connection_manager(stage: &Stage, link: Link) -> Result<(), String> {
     let place = stage.place.join("pyverbs");
-    unpack(Path::new(SHIPPED), &place)?;
+    unpack(Path::new(DEBIAN_SUITE_FOLDER), &place)?;
     let (host, interface) = host(stage)?;
     let device = format!("ubi_{interface}");
     let line = format!("/usr/bin/python3 tests/run_tests.py --dev {device} -v tests.test_rdmacm");
@@ -148,9 +148,10 @@ fn connection_manager(stage: &Stage, link: Link) -> Result<(), String> {
 
 /// Where the newest release is unpacked.
 pub fn newest() -> Result<PathBuf, String> {
-    let missing =
-        || std::env::var(NEWEST_MISSING).unwrap_or_else(|_| format!("{NEWEST} is not set: cargo xtask newest"));
-    std::env::var_os(NEWEST).map(PathBuf::from).ok_or_else(missing)
+    let missing = || {
+        std::env::var(NEWEST_MISSING).unwrap_or_else(|_| format!("{NEWEST_VARIABLE} is not set: cargo xtask newest"))
+    };
+    std::env::var_os(NEWEST_VARIABLE).map(PathBuf::from).ok_or_else(missing)
 }
 
 /// The suite asks `rdma` which interface a device is of, and there is no kernel's RDMA for that to ask.

@@ -1,6 +1,6 @@
 //! Programs that our libraries cannot reach: `ubiverbs run` says so, instead of running them on the system's.
 
-use crate::stage::{NOBODY, Stage};
+use crate::stage::{NOBODY_UID, Stage};
 use crate::{Test, expect};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -60,7 +60,7 @@ fn set_id(stage: &Stage, mode: u32, why: &str) -> Result<(), String> {
     fs::set_permissions(&program, fs::Permissions::from_mode(mode)).map_err(|e| e.to_string())?;
     // Root gains nothing by it.
     expect(&stage.run(None, &[], &program.display().to_string())?, &["runs"])?;
-    refused(stage, Some(NOBODY), &program, why)
+    refused(stage, Some(NOBODY_UID), &program, why)
 }
 
 fn capabilities(stage: &Stage) -> Result<(), String> {
@@ -71,5 +71,5 @@ fn capabilities(stage: &Stage) -> Result<(), String> {
     let flags = rustix::fs::XattrFlags::empty();
     rustix::fs::setxattr(&program, c"security.capability", &bytes, flags).map_err(|e| e.to_string())?;
     expect(&stage.run(None, &[], &program.display().to_string())?, &["runs"])?;
-    refused(stage, Some(NOBODY), &program, "has capabilities")
+    refused(stage, Some(NOBODY_UID), &program, "has capabilities")
 }

@@ -1,6 +1,6 @@
 //! `ubiverbs run` itself: what it passes on, what it refuses, and what its options do.
 
-use crate::stage::{NOBODY, Pair, Stage, Where};
+use crate::stage::{NOBODY_UID, Pair, Stage, Where};
 use crate::{Test, expect, host};
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
@@ -279,7 +279,7 @@ fn log(stage: &Stage) -> Result<(), String> {
 
 fn nowhere_to_write(stage: &Stage) -> Result<(), String> {
     let option = options(&["--pcap", "/etc/ubiverbs.pcapng", "--log", "/etc/ubiverbs.json"]);
-    let text = stage.run(Some(NOBODY), &option, "ibv_devices")?;
+    let text = stage.run(Some(NOBODY_UID), &option, "ibv_devices")?;
     expect(
         &text,
         &["cannot write /etc/ubiverbs.pcapng: Permission denied", "cannot write /etc/ubiverbs.json", "ubi_lo"],
@@ -329,7 +329,7 @@ fn files_of_devices(stage: &Stage) -> Result<(), String> {
 }
 
 fn files_for_nobody(stage: &Stage) -> Result<(), String> {
-    let text = stage.run(Some(NOBODY), &[], "cat /sys/class/infiniband/ubi_lo/node_type")?;
+    let text = stage.run(Some(NOBODY_UID), &[], "cat /sys/class/infiniband/ubi_lo/node_type")?;
     expect(&text, &["1: CA"])
 }
 

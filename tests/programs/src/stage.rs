@@ -18,11 +18,11 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// A user who may do nothing that not everybody may.
-pub const NOBODY: u32 = 65534;
+pub const NOBODY_UID: u32 = 65534;
 
 /// How long a run may take, and how long it may take until something is so that must be so. Mostly a second; machines
 /// that run tests are busy, and this only says when to stop waiting for what will never come.
-pub const PATIENCE: Duration = Duration::from_secs(300);
+pub const PROGRAM_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// How long a run may take whose messages nobody sends again if they are lost: the receiver waits for ever then.
 const UNRELIABLE_PATIENCE: Duration = Duration::from_secs(100);
@@ -71,14 +71,14 @@ pub struct Ground {
 }
 
 /// A file system in memory: `ubiverbs run` writes a hundred small files, which takes ext4 ten times as long.
-const MEMORY: &str = "/dev/shm";
+const MEMORY_FILE_SYSTEM: &str = "/dev/shm";
 
 impl Ground {
     /// Copies `dist` to where every user may read it.
     pub fn new(dist: &Path, checks: bool) -> Result<Ground, String> {
         let name = format!("ubiverbs-programs-{}", std::process::id());
         let place = std::env::temp_dir().join(&name);
-        let in_memory = Path::new(MEMORY).join(&name);
+        let in_memory = Path::new(MEMORY_FILE_SYSTEM).join(&name);
         let scratch = if fs::create_dir(&in_memory).is_ok() { in_memory } else { place.join("scratch") };
         let copy = place.join("copy-of-dist");
         let made = fs::create_dir_all(&place).map_err(|e| e.to_string());
@@ -342,7 +342,7 @@ impl Stage {
         })
         .map_err(|e| format!("{e}\n{}", server.told()))?;
         let is_unreliable = UNRELIABLE.iter().any(|word| scene.server.contains(word));
-        let mut deadline = Instant::now() + if is_unreliable { UNRELIABLE_PATIENCE } else { PATIENCE };
+        let mut deadline = Instant::now() + if is_unreliable { UNRELIABLE_PATIENCE } else { PROGRAM_TIMEOUT };
         let mut running = Vec::new();
         // A persistent rping keeps one request in mind until another of its threads has taken it: a second one that
         // comes before takes its place.
@@ -438,9 +438,9 @@ impl Running {
         self.end_watched(|| ())
     }
 
-    /// The same, and looks at something now and then.
+    /// Waits for its end, and looks at something now and then.
     pub fn end_watched(self, watch: impl FnMut()) -> Result<Ended, String> {
-        self.end_by(Instant::now() + PATIENCE, watch)
+        self.end_by(Instant::now() + PROGRAM_TIMEOUT, watch)
     }
 
     fn end_by(mut self, deadline: Instant, mut watch: impl FnMut()) -> Result<Ended, String> {

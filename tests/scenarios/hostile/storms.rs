@@ -1,4 +1,4 @@
-//! The same packet again and again: notifications, duplicates, packets of a former life, requests that cannot be served.
+//! Storms of one packet: notifications, duplicates, packets of a former life, requests that cannot be served.
 
 use super::victim::*;
 use scenery::{Seen, Setting};

@@ -15,7 +15,7 @@ use transport::{AsyncEvent, Bind, Modify, Operation, PostError, State};
 use wire::Key;
 
 /// Virtual time after which a run is stuck. The slowest wait of a program is a tenth of a second.
-const PATIENCE: u64 = 5_000_000_000;
+const STUCK_AFTER_NANOS: u64 = 5_000_000_000;
 
 /// Things that may happen between two looks at the clock before a run is taken for a storm.
 const STORM: u64 = 3_000_000;
@@ -211,7 +211,7 @@ impl<'p> Run<'p> {
         let now = self.now();
         let wakes = self.actors.iter().map(|actor| actor.wake).filter(|wake| *wake > now);
         let next = wakes.chain(self.agenda.front().map(|(at, _)| *at)).min();
-        let patience = next.map_or(PATIENCE, |next| next - now);
+        let patience = next.map_or(STUCK_AFTER_NANOS, |next| next - now);
         let watch = Rc::clone(&self.watch);
         let mut looks = 0u32;
         let windows = self.windows();
@@ -259,7 +259,7 @@ impl<'p> Run<'p> {
     pub fn settle(&mut self) -> Verdict {
         loop {
             let watch = Rc::clone(&self.watch);
-            let relief = self.stage.sim.run_until(PATIENCE, |_| {
+            let relief = self.stage.sim.run_until(STUCK_AFTER_NANOS, |_| {
                 let watch = watch.borrow();
                 watch.relief || watch.violation.is_some()
             });
@@ -276,7 +276,7 @@ impl<'p> Run<'p> {
         let before = self.now();
         self.stage.sim.run_until_idle();
         match self.now() - before {
-            waited if waited > PATIENCE => Err("something happens long after everybody is done".into()),
+            waited if waited > STUCK_AFTER_NANOS => Err("something happens long after everybody is done".into()),
             _ => self.collect(),
         }
     }

@@ -8,7 +8,7 @@ use crate::memory::{Inbox, receive_buffers};
 use crate::plan::Kind;
 use crate::post::Qp;
 use crate::watch::{Result, Trouble};
-use crate::worker::{PATIENCE, Worker};
+use crate::worker::{MESSAGE_TIMEOUT, Worker};
 
 impl Worker<'_> {
     /// What the peer says with the next burst's work is about new memory and new numbers.
@@ -52,7 +52,7 @@ impl Worker<'_> {
         };
         if self.harvest.style == Style::Await {
             let what = format!("qp {} was reset", self.pairs[index].plan.id);
-            if !self.until(&what, PATIENCE, |worker| worker.pairs[index].receives == 0)? {
+            if !self.until(&what, MESSAGE_TIMEOUT, |worker| worker.pairs[index].receives == 0)? {
                 return Err(self.stuck(&what));
             }
         }

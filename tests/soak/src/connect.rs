@@ -13,12 +13,12 @@ use crate::bytes::Dice;
 use crate::control::Control;
 use crate::harvest::Harvest;
 use crate::options::{Options, Role};
-use crate::plan::{Kind, MOST, PairPlan};
+use crate::plan::{Kind, MAX_BURST_MESSAGES, PairPlan};
 use crate::post::Qp;
 use crate::watch::{Result, Trouble};
 
 /// So long may the connection manager take, faults and stops included.
-const PATIENCE: Duration = Duration::from_secs(45);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// The device that has this address.
 pub fn device(options: &Options) -> Result<Context> {
@@ -122,8 +122,10 @@ fn build<T: Transport>(
     let patience = Duration::from_millis(if options.peer_may_stop { 1000 } else { 500 });
     let mtu = Mtu::from_bytes(options.mtu).ok_or_else(|| Trouble::Setup(format!("no MTU {}", options.mtu)))?;
     let mut builder = pd.queue_pair::<T>(&harvest.cq).source(options.own()).mtu(mtu).timeout(patience);
-    builder =
-        builder.receive_cq(&harvest.receive_cq).max_sends(MOST as u32 + 8).max_receives(plan.receives.max(1) as u32);
+    builder = builder
+        .receive_cq(&harvest.receive_cq)
+        .max_sends(MAX_BURST_MESSAGES as u32 + 8)
+        .max_receives(plan.receives.max(1) as u32);
     if let Some(shared) = shared {
         builder = builder.shared_receives(shared);
     }
@@ -136,14 +138,14 @@ pub fn soon<R>(what: &str, control: &mut Control, pending: Pending<R>) -> Result
 }
 
 fn outcome<R>(what: &str, control: &mut Control, mut pending: Pending<R>) -> Result<std::result::Result<R, Error>> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + CONNECT_TIMEOUT;
     while Instant::now() < deadline {
         if let Some(result) = pending.wait_for(Duration::from_millis(100)) {
             return Ok(result);
         }
         control.has_line()?;
     }
-    Err(Trouble::Broken(format!("{what}: nothing for {PATIENCE:?}")))
+    Err(Trouble::Broken(format!("{what}: nothing for {CONNECT_TIMEOUT:?}")))
 }
 
 /// What was said must begin what was heard; zeros follow.

@@ -15,7 +15,7 @@ use crate::watch::{Result, Trouble};
 use crate::worker::Worker;
 
 /// So long may it take until all work has come back.
-const PATIENCE: Duration = Duration::from_secs(20);
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(20);
 
 fn to_error(qp: &Qp) -> std::result::Result<(), ubiverbs::Error> {
     let modify = Modify { state: Some(State::Error), ..Modify::default() };
@@ -97,7 +97,7 @@ impl Worker<'_> {
             };
             let there = pair.theirs[0].slice(0..8).map_err(|e| broken(&e))?;
             let mut writing = qp.write_inline(&[0; 8], there).map_err(|e| broken(&e))?;
-            match writing.wait_for(PATIENCE) {
+            match writing.wait_for(FLUSH_TIMEOUT) {
                 Some(Err(failed)) if is_refusal(&failed.error, self.options.lossless) => self.watch.count(0),
                 Some(Err(failed)) => return Err(broken(&failed.error)),
                 Some(Ok(())) => {
@@ -107,7 +107,7 @@ impl Worker<'_> {
                     );
                     return Err(Trouble::Wrong(what));
                 }
-                None => return Err(broken(&format!("nothing for {PATIENCE:?}"))),
+                None => return Err(broken(&format!("nothing for {FLUSH_TIMEOUT:?}"))),
             }
         }
         Ok(())
@@ -136,7 +136,7 @@ impl Worker<'_> {
             let pair = &worker.pairs[index];
             pair.outstanding() == 0 && pair.receives == 0
         };
-        if self.until("flushing", PATIENCE, empty)? {
+        if self.until("flushing", FLUSH_TIMEOUT, empty)? {
             return Ok(());
         }
         let pair = &self.pairs[index];
@@ -174,7 +174,7 @@ impl Worker<'_> {
             let pair = &worker.pairs[index];
             pair.outstanding() == 0 && pair.receives == 0
         };
-        if self.until("awaiting what was destroyed", PATIENCE, empty)? {
+        if self.until("awaiting what was destroyed", FLUSH_TIMEOUT, empty)? {
             return Ok(());
         }
         let (pair, awaited) = (&self.pairs[index], self.harvest.awaited());

@@ -95,10 +95,10 @@ impl Gives for Vec<RegisteredMut> {
     }
 }
 
-type Answer = Pin<Box<dyn Future<Output = std::result::Result<Got, Error>> + Send>>;
+type PendingResult = Pin<Box<dyn Future<Output = std::result::Result<Got, Error>> + Send>>;
 
 /// Work that a task has to await; none if the completion queue will tell of it.
-pub type Slip = Option<(u64, Answer)>;
+pub type Slip = Option<(u64, PendingResult)>;
 
 /// Leaves an operation to the completion queue, or to the task that awaits it.
 pub fn slip<R: Gives, B: Send + 'static>(style: Style, id: u64, operation: Operation<R>) -> Slip
@@ -121,7 +121,7 @@ pub struct Harvest {
     ready: VecDeque<Event>,
     /// Those with the same number are awaited in their order, as receives of one queue end: only the first can tell
     /// which message is the next.
-    awaited: HashMap<u64, VecDeque<Answer>>,
+    awaited: HashMap<u64, VecDeque<PendingResult>>,
     watch: Arc<Watch>,
 }
 

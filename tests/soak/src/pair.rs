@@ -9,7 +9,7 @@ use crate::bytes::{FILL, difference, touched};
 use crate::connect::Kept;
 use crate::harvest::Got;
 use crate::memory::{Counters, Inbox};
-use crate::plan::{Kind, MOST, Message, PairPlan, What};
+use crate::plan::{Kind, MAX_BURST_MESSAGES, Message, PairPlan, What};
 use crate::post::{Job, Qp};
 use crate::watch::{Result, Trouble, Watch};
 
@@ -304,7 +304,7 @@ impl Pair {
             }
         }
         if message.what == What::WriteImmediate {
-            let burst = (message.number / MOST as u64) as u32;
+            let burst = (message.number / MAX_BURST_MESSAGES as u64) as u32;
             let inbox = self.retired.iter().find(|(before, _)| burst < *before).map_or(&self.inbox, |(_, inbox)| inbox);
             self.about(inbox.look(message))?;
         }

@@ -5,10 +5,10 @@ use crate::bytes::{Dice, key};
 use crate::options::{Connect, Options, Role};
 
 /// The most messages of a burst, and so the most work of a queue pair under way.
-pub const MOST: usize = 40;
+pub const MAX_BURST_MESSAGES: usize = 40;
 
 /// The longest message.
-pub const LONGEST: usize = 2 << 20;
+pub const MAX_MESSAGE_BYTES: usize = 2 << 20;
 
 /// Untouched bytes before, between and after what a peer writes.
 pub const GUARD: usize = 64;
@@ -54,12 +54,12 @@ pub struct PairPlan {
 impl PairPlan {
     /// How many bytes a peer may write into, guards included.
     pub fn inbox(&self) -> usize {
-        GUARD * (MOST + 2) * 2 + if self.large { LONGEST + (128 << 10) } else { 256 << 10 }
+        GUARD * (MAX_BURST_MESSAGES + 2) * 2 + if self.large { MAX_MESSAGE_BYTES + (128 << 10) } else { 256 << 10 }
     }
 
     /// How many bytes a peer may read.
     pub fn outbox(&self) -> usize {
-        if self.large { LONGEST } else { 128 << 10 }
+        if self.large { MAX_MESSAGE_BYTES } else { 128 << 10 }
     }
 }
 
@@ -94,8 +94,8 @@ fn pair(options: &Options, dice: &mut Dice, id: u32, kinds: &[Kind], bursts: u32
     let crowd = if kind == Kind::Reliable && dice.once_in(4) { 2 + dice.below(2) } else { 1 };
     // Long messages have few receives: a reliable sender waits for them, and others send no more than there are.
     let (longest_send, receives) = match kind {
-        Kind::Datagram => (options.mtu as usize, MOST),
-        _ if large && dice.once_in(2) => (LONGEST, 3),
+        Kind::Datagram => (options.mtu as usize, MAX_BURST_MESSAGES),
+        _ if large && dice.once_in(2) => (MAX_MESSAGE_BYTES, 3),
         _ => dice.pick(&[(300, 32), (4 * options.mtu as usize + 7, 32), (66_000, 8)]),
     };
     let manual = options.connect == Connect::Manual;
@@ -104,7 +104,7 @@ fn pair(options: &Options, dice: &mut Dice, id: u32, kinds: &[Kind], bursts: u32
         id,
         kind,
         crowd,
-        shared_receives: kind == Kind::Reliable && longest_send < LONGEST && dice.once_in(4),
+        shared_receives: kind == Kind::Reliable && longest_send < MAX_MESSAGE_BYTES && dice.once_in(4),
         longest_send,
         receives,
         large,
@@ -199,14 +199,14 @@ pub struct Message {
 pub fn burst(options: &Options, round: u64, pair: &PairPlan, from: Role, burst: u32) -> Vec<Message> {
     let about = [options.seed, round, u64::from(pair.id), from.number()];
     let mut dice = Dice::new(&[about[0], about[1], about[2], about[3], 2, u64::from(burst)]);
-    let most = if dice.once_in(4) { MOST } else { 16 };
+    let most = if dice.once_in(4) { MAX_BURST_MESSAGES } else { 16 };
     let count = 1 + dice.below(most);
     let mut place = GUARD;
     let mut receives = 0;
     let mut bytes = 0;
     let mut messages = Vec::with_capacity(count);
     for index in 0..count {
-        let number = u64::from(burst) * MOST as u64 + index as u64;
+        let number = u64::from(burst) * MAX_BURST_MESSAGES as u64 + index as u64;
         let mut what = what(&mut dice, pair);
         // The end of the last one tells the end of the quiet ones before it.
         if index + 1 == count && what.is_quiet() {
@@ -221,7 +221,7 @@ pub fn burst(options: &Options, round: u64, pair: &PairPlan, from: Role, burst: 
             limit = limit.min(INLINE);
         }
         // One long message is enough for a burst.
-        if bytes > LONGEST {
+        if bytes > MAX_MESSAGE_BYTES {
             limit = limit.min(5000);
         }
         let length = if what.has_bytes() { length(&mut dice, limit, options.mtu as usize) } else { 8 };
@@ -316,7 +316,7 @@ fn length(dice: &mut Dice, limit: usize, mtu: usize) -> usize {
 
 #[cfg(test)]
 mod bursts {
-    use super::{GUARD, Kind, MOST, RoundPlan, burst};
+    use super::{GUARD, Kind, MAX_BURST_MESSAGES, RoundPlan, burst};
     use crate::options::{Options, Role};
     use clap::Parser;
 
@@ -333,7 +333,7 @@ mod bursts {
                     let mut end = GUARD;
                     let receives = messages.iter().filter(|message| message.what.takes_receive()).count();
                     assert!(pair.kind == Kind::Reliable || receives <= pair.receives);
-                    assert!(messages.len() <= MOST && !messages.is_empty());
+                    assert!(messages.len() <= MAX_BURST_MESSAGES && !messages.is_empty());
                     assert!(!messages.last().unwrap().what.is_quiet());
                     for message in messages {
                         assert!(message.number >= next);

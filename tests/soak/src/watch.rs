@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::options::Options;
 
 /// So long may nothing move.
-const PATIENCE: Duration = Duration::from_secs(60);
+const STALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How often threads that await something look around all the same.
 const TICK: Duration = Duration::from_millis(20);
@@ -72,9 +72,9 @@ impl Watch {
                 let beats = seen.beats.load(Ordering::Relaxed);
                 if beats != last.0 {
                     last = (beats, Instant::now());
-                } else if last.1.elapsed() > PATIENCE {
+                } else if last.1.elapsed() > STALL_TIMEOUT {
                     let doing = lock(&seen.doing).join("; ");
-                    fail(&options, &format!("nothing has moved for {PATIENCE:?}: {doing}"));
+                    fail(&options, &format!("nothing has moved for {STALL_TIMEOUT:?}: {doing}"));
                 }
             }
         });

@@ -14,7 +14,7 @@ use crate::harvest::{Event, Got, Harvest, Style, slip};
 use crate::memory::{Counters, Inbox, Written, look_behind, outbox, receive_buffers};
 use crate::options::{Connect, Options, Role};
 use crate::pair::{INDEX, Pair, RECEIVE, SENT};
-use crate::plan::{Kind, MOST, Message, PairPlan, RoundPlan, burst};
+use crate::plan::{Kind, MAX_BURST_MESSAGES, Message, PairPlan, RoundPlan, burst};
 use crate::post::{self, Poster, Qp, Theirs};
 use crate::watch::{Result, Trouble, Watch};
 
@@ -25,7 +25,7 @@ const SHARED: u64 = 0xffff;
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// So long may what must come take to come, stops and faults included.
-pub const PATIENCE: Duration = Duration::from_secs(50);
+pub const MESSAGE_TIMEOUT: Duration = Duration::from_secs(50);
 
 /// What a thread works with.
 pub struct Worker<'a> {
@@ -257,7 +257,7 @@ impl<'a> Worker<'a> {
         };
         if self.options.lossless {
             // What has not come by then is told, with its place, when everything is looked at.
-            self.until("unreliable WRITEs", PATIENCE, written)?;
+            self.until("unreliable WRITEs", MESSAGE_TIMEOUT, written)?;
         }
         Ok(())
     }
@@ -332,7 +332,7 @@ impl<'a> Worker<'a> {
                 .iter()
                 .all(|pair| pair.outstanding() == 0 && (pair.plan.kind != Kind::Reliable || pair.missing() == 0))
         };
-        if !self.until(&what, PATIENCE, done)? {
+        if !self.until(&what, MESSAGE_TIMEOUT, done)? {
             return Err(self.stuck(&what));
         }
         // The peer's WRITEs have ended when it says so.
@@ -370,7 +370,7 @@ impl<'a> Worker<'a> {
         };
         let slips = match pair.plan.crowd {
             1 => {
-                let parts = if batches { 1 + self.dice.below(16) } else { MOST };
+                let parts = if batches { 1 + self.dice.below(16) } else { MAX_BURST_MESSAGES };
                 jobs.chunks(parts).map(post).collect::<std::result::Result<Vec<_>, _>>()
             }
             crowd => std::thread::scope(|scope| {
@@ -392,7 +392,7 @@ impl<'a> Worker<'a> {
             // What comes later is known all the same.
             return self.until(what, Duration::from_millis(30), all).map(drop);
         }
-        if self.until(what, PATIENCE, all)? { Ok(()) } else { Err(self.stuck(what)) }
+        if self.until(what, MESSAGE_TIMEOUT, all)? { Ok(()) } else { Err(self.stuck(what)) }
     }
 
     pub fn look_behind_receives(&self) -> Result<()> {

@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::{Ratio, Ratios};
 
 /// How long one measurement may take.
-const LIMIT: Duration = Duration::from_secs(60);
+const MEASUREMENT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long a server may take until it listens.
 const STARTING: Duration = Duration::from_secs(10);
@@ -48,7 +48,7 @@ enum Style {
     Sockperf,
     /// Over rsockets, on our NIC.
     Rstream,
-    /// The same program over TCP.
+    /// `rstream` over TCP.
     RstreamTcp,
 }
 
@@ -274,10 +274,10 @@ impl Running {
 
     /// What it said, if it ended well. None of them says more than a pipe holds.
     fn finish(mut self) -> Result<String, String> {
-        let deadline = Instant::now() + LIMIT;
+        let deadline = Instant::now() + MEASUREMENT_TIMEOUT;
         while !self.has_ended() {
             if Instant::now() > deadline {
-                return Err(format!("it did not end within {} s", LIMIT.as_secs()));
+                return Err(format!("it did not end within {} s", MEASUREMENT_TIMEOUT.as_secs()));
             }
             thread::sleep(Duration::from_millis(20));
         }

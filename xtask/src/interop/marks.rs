@@ -6,7 +6,7 @@ use super::guest::Guest;
 use std::time::Duration;
 
 /// How long the filter may take to be changed or asked.
-const LIMIT: Duration = Duration::from_secs(30);
+const FILTER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Counts first, marks then. The opcode is the first byte behind the UDP header: up to 0x1f it is a reliable connection's, 0x81 is a notification.
 /// Management datagrams, whose senders nothing slows down, are no part of it.
@@ -27,7 +27,7 @@ const MARK: [&str; 2] =
 /// Has the guest mark everything.
 pub fn begin(guest: &mut Guest) -> Result<(), String> {
     for rule in RULES.iter().chain(&MARK) {
-        let answer = guest.run(&format!("nft '{rule}'"), LIMIT)?;
+        let answer = guest.run(&format!("nft '{rule}'"), FILTER_TIMEOUT)?;
         if answer.status != 0 {
             return Err(format!("the guest's packet filter does not take {rule:?}: {}", answer.said));
         }
@@ -37,8 +37,8 @@ pub fn begin(guest: &mut Guest) -> Result<(), String> {
 
 /// Ends it. Says what is wrong with what came from us.
 pub fn end(guest: &mut Guest) -> Result<(), String> {
-    let said = guest.run("nft list chain inet marks in", LIMIT)?.said;
-    guest.run("nft delete table inet marks", LIMIT)?;
+    let said = guest.run("nft list chain inet marks in", FILTER_TIMEOUT)?.said;
+    guest.run("nft delete table inet marks", FILTER_TIMEOUT)?;
     let count = |what| counted(&said, what);
     match (count("capable"), count("strange"), count("notifications")) {
         (Some(1..), Some(0), Some(1..)) => Ok(()),

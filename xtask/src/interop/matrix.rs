@@ -15,7 +15,7 @@ use super::{Options, marks};
 use crate::process;
 
 /// How long a pair may take.
-const LIMIT: Duration = Duration::from_secs(60);
+const PAIR_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Our end of the cable, and the devices at its ends.
 const TAP: &str = "cable";
@@ -316,7 +316,7 @@ struct Bench {
 impl Bench {
     /// Where the addresses of both families stand.
     fn gids(&mut self) -> Result<[Indices; 2], String> {
-        let theirs = self.guest.run(&format!("ibv_devinfo -v -d {KERNEL_DEVICE}"), LIMIT)?.said;
+        let theirs = self.guest.run(&format!("ibv_devinfo -v -d {KERNEL_DEVICE}"), PAIR_TIMEOUT)?.said;
         let ours = self.ours(&format!("ibv_devinfo -v -d {OUR_DEVICE}")).stderr(Stdio::null()).output();
         let ours = ours.map_err(|e| format!("ibv_devinfo did not start: {e}"))?;
         let ours = String::from_utf8_lossy(&ours.stdout);
@@ -355,12 +355,12 @@ impl Bench {
         };
         let theirs = program.line(KERNEL_DEVICE, gids.kernel, port, their_role, address, meeting);
         let ours = program.line(OUR_DEVICE, gids.ours, port, our_role, address, meeting);
-        let limit = LIMIT.as_secs();
+        let limit = PAIR_TIMEOUT.as_secs();
         let our_log = self.logs.join(format!("{log}-ours.txt"));
         let their_log = self.logs.join(format!("{log}-kernel.txt"));
         let (their, our_status) = match server {
             Server::Kernel => {
-                let started = self.guest.run(&format!("serve {port:04X} {limit} {theirs}"), LIMIT)?;
+                let started = self.guest.run(&format!("serve {port:04X} {limit} {theirs}"), PAIR_TIMEOUT)?;
                 if started.status != 0 {
                     return Err(format!("the kernel's side did not start: {}", started.said));
                 }
@@ -368,14 +368,14 @@ impl Bench {
                 let status = wait(&mut client)?;
                 // Its peer may be gone without a word; there is no use in waiting for the end of its time.
                 if status != 0 {
-                    self.guest.run(&format!("sleep 1; killall {}", program.name), LIMIT)?;
+                    self.guest.run(&format!("sleep 1; killall {}", program.name), PAIR_TIMEOUT)?;
                 }
-                (self.guest.run("served", LIMIT)?, status)
+                (self.guest.run("served", PAIR_TIMEOUT)?, status)
             }
             Server::Ours => {
                 let mut server = self.start(&ours, &our_log)?;
                 listening(port, program.connects(), &mut server);
-                let answer = self.guest.run(&format!("timeout -k 2 {limit} {theirs}"), LIMIT)?;
+                let answer = self.guest.run(&format!("timeout -k 2 {limit} {theirs}"), PAIR_TIMEOUT)?;
                 if answer.status != 0 {
                     std::thread::sleep(Duration::from_secs(1));
                     terminate(&server);
@@ -413,7 +413,7 @@ impl Bench {
     /// A program of ours: it finds our library first.
     fn ours(&self, line: &str) -> Command {
         let mut command = Command::new("timeout");
-        command.args(["-k", "2"]).arg(LIMIT.as_secs().to_string()).args(line.split_whitespace());
+        command.args(["-k", "2"]).arg(PAIR_TIMEOUT.as_secs().to_string()).args(line.split_whitespace());
         command.env("LD_LIBRARY_PATH", &self.lib).env("PATH", &self.path).stdin(Stdio::null());
         command.env_remove("UBIVERBS_FAULTS").envs(self.faults.iter().map(|plan| ("UBIVERBS_FAULTS", plan)));
         command

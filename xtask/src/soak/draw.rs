@@ -85,7 +85,7 @@ pub struct Round {
 impl Round {
     pub fn draw(seed: u64, number: u64) -> Round {
         let mut dice = Dice::new(seed, number);
-        // By turns, so that a few rounds have both.
+        // Alternately, so that a few rounds have both.
         let program = if (seed ^ number) & 1 == 0 { Program::Rust } else { Program::C };
         let place = match dice.below(8) {
             0 | 1 => SidesPlacement::Namespaces { cable: dice.pick(&[1500, 4300, 9000]) },

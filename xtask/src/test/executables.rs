@@ -20,13 +20,30 @@ use super::times::Times;
 use crate::prerequisites;
 use crate::process::{self, cargo};
 
-/// How tests are built. Everything of the workspace is chosen in quick runs, too, so that nothing is built with other
-/// features than in the whole.
+/// How tests are built. What a quick run chooses has the same features as in the whole, so nothing is built twice.
 const TESTS_OF_WORKSPACE: [&str; 3] = ["test", "--workspace", "--all-features"];
 
 /// The tests that a quick run has beside unit tests, by their names, which no other package uses: scenarios, and C
 /// programs on the library.
 const QUICK_TARGETS: [&str; 3] = ["scenarios", "c_library", "calls"];
+
+/// Packages whose libraries have no unit tests, and of which `--lib` would build test executables. All others are chosen:
+/// what they ask for decides which features the crates have that they share.
+const WITHOUT_UNIT_TESTS: [&str; 7] = [
+    "crates/abi",
+    "crates/macros",
+    "crates/seam",
+    "crates/simulation",
+    "tests/book",
+    "tests/fuzzing",
+    "tests/processes",
+];
+
+/// The programs whose unit tests a quick run has: the others, which play tests, have next to none.
+const QUICK_UNIT_PROGRAMS: [&str; 2] = ["ubiverbs", "xtask"];
+
+/// The programs that a quick run starts.
+const QUICK_STARTED_PROGRAMS: [&str; 2] = ["ubiverbs", "programs"];
 
 /// An executable that has not ended by then hangs. The slowest takes two minutes on two idle processors.
 const HANGS_AFTER: Duration = Duration::from_secs(1200);
@@ -110,7 +127,11 @@ pub fn build(root: &Path, quick: bool) -> Result<usize, String> {
     let mut command = cargo(root);
     command.args(TESTS_OF_WORKSPACE).args(["--no-run", "--message-format", "json-render-diagnostics"]);
     match quick {
-        true => command.args(["--lib", "--bins"]).args(QUICK_TARGETS.iter().flat_map(|name| ["--test", name])),
+        true => command
+            .args(WITHOUT_UNIT_TESTS.iter().flat_map(|place| ["--exclude".into(), package(root, place)]))
+            .arg("--lib")
+            .args(QUICK_UNIT_PROGRAMS.iter().flat_map(|name| ["--bin", name]))
+            .args(QUICK_TARGETS.iter().flat_map(|name| ["--test", name])),
         false => command.arg("--tests"),
     };
     let text = process::output(&mut command)?;
@@ -118,14 +139,24 @@ pub fn build(root: &Path, quick: bool) -> Result<usize, String> {
     if found.is_empty() {
         return Err("cargo named no test executable".into());
     }
-    // Programs that have no tests of their own, and the examples, which tests start that a quick run leaves out.
-    let examples = (!quick).then_some("--examples");
-    process::run(cargo(root).arg("build").args(process::AS_THE_TESTS).arg("--bins").args(examples))?;
+    // The programs that tests start, and the examples, which a quick run leaves out.
+    let mut command = cargo(root);
+    command.arg("build").args(process::AS_THE_TESTS);
+    match quick {
+        true => command.args(QUICK_STARTED_PROGRAMS.iter().flat_map(|name| ["--bin", name])),
+        false => command.args(["--bins", "--examples"]),
+    };
+    process::run(&mut command)?;
     let list = list(root)?;
     let text = serde_json::to_string_pretty(&found).map_err(|e| e.to_string())?;
     let made = list.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&list, text));
     made.map_err(|e| format!("cannot write {}: {e}", list.display()))?;
     Ok(found.len())
+}
+
+/// The name of the package in a folder.
+fn package(root: &Path, place: &str) -> String {
+    process::package_name(&root.join(place).join("Cargo.toml"))
 }
 
 /// Where the list of the last build is.
@@ -309,8 +340,19 @@ fn judge(executable: &Executable, text: &str, ended: Ended) -> Outcome {
 
 #[cfg(test)]
 mod tests {
-    use super::{Ended, Executable, judge};
+    use super::{Ended, Executable, WITHOUT_UNIT_TESTS, judge};
+    use std::path::Path;
     use std::time::Duration;
+
+    #[test]
+    fn what_quick_runs_do_not_build_has_no_unit_tests() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        for place in WITHOUT_UNIT_TESTS {
+            let text = std::fs::read_to_string(root.join(place).join("Cargo.toml")).unwrap();
+            let manifest: toml::Value = toml::from_str(&text).unwrap();
+            assert_eq!(manifest["lib"]["test"].as_bool(), Some(false), "{place}");
+        }
+    }
 
     fn executable() -> Executable {
         Executable {

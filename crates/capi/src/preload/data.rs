@@ -4,7 +4,7 @@ use super::table::{self, Socket};
 use super::{errno, fail, real, rsocket};
 use libc::{MSG_DONTWAIT, MSG_NOSIGNAL, iovec, mmsghdr, msghdr, size_t, sockaddr, socklen_t, ssize_t, timespec};
 use std::ffi::{c_int, c_short, c_uint, c_void};
-use std::ptr::null_mut;
+use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Counts a call, as long as it lasts.
@@ -93,61 +93,45 @@ fn wait_for(
 /// `read`.
 #[unsafe(export_name = "ubiverbs_rspreload_read")]
 pub unsafe extern "C-unwind" fn read(fd: c_int, buffer: *mut c_void, length: size_t) -> ssize_t {
-    let received = |rsocket, flags| {
-        // SAFETY: the caller's promises.
-        unsafe { rsocket::rrecvfrom(rsocket, buffer, length, flags, null_mut(), null_mut()) }
-    };
-    // SAFETY: the caller's promises.
-    reading(fd, 0, received, || unsafe { real::read(fd, buffer, length) })
+    // SAFETY: the buffer has room for `length` bytes, as `read` asks.
+    unsafe {
+        let received = |rsocket, flags| rsocket::rrecvfrom(rsocket, buffer, length, flags, null_mut(), null_mut());
+        reading(fd, 0, received, || real::read(fd, buffer, length))
+    }
 }
 
 /// `read` of programs that are checked for overflows.
 #[unsafe(export_name = "ubiverbs_rspreload___read_chk")]
 pub unsafe extern "C-unwind" fn read_chk(fd: c_int, buffer: *mut c_void, length: size_t, room: size_t) -> ssize_t {
-    // SAFETY: the caller's promises.
-    unsafe {
-        if length > room {
-            // Ends the program, with a message.
-            return real::__read_chk(fd, buffer, length, room);
-        }
-        read(fd, buffer, length)
-    }
+    // SAFETY: the buffer has room for `room` bytes; where more are asked for, the C library ends the program.
+    unsafe { if length > room { real::__read_chk(fd, buffer, length, room) } else { read(fd, buffer, length) } }
 }
 
 /// `readv`.
 #[unsafe(export_name = "ubiverbs_rspreload_readv")]
 pub unsafe extern "C-unwind" fn readv(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
-    let received = |rsocket, flags| {
-        // SAFETY: the caller's promises. No time limit: the kind of call that is meant to be used.
-        unsafe {
-            if flags == 0 {
-                rsocket::rreadv(rsocket, parts, count)
-            } else {
-                receive_parts(rsocket, parts, count, flags)
-            }
-        }
-    };
-    // SAFETY: the caller's promises.
-    reading(fd, 0, received, || unsafe { real::readv(fd, parts, count) })
+    // SAFETY: there are `count` parts, each a buffer with its length, as `readv` asks.
+    unsafe {
+        let received = |rsocket, flags| match flags {
+            0 => rsocket::rreadv(rsocket, parts, count),
+            _ => rsocket::rrecvmsg(rsocket, &mut message_of(parts, count), flags),
+        };
+        reading(fd, 0, received, || real::readv(fd, parts, count))
+    }
 }
 
-/// Into parts, with flags.
-///
-/// # Safety
-/// They are as many as it says.
-unsafe fn receive_parts(rsocket: c_int, parts: *const iovec, count: c_int, flags: c_int) -> ssize_t {
-    // SAFETY: all zeros are a message without address or control data; the parts are the caller's.
-    unsafe {
-        let mut message: msghdr = std::mem::zeroed();
-        (message.msg_iov, message.msg_iovlen) = (parts.cast_mut(), count as _);
-        rsocket::rrecvmsg(rsocket, &raw mut message, flags)
-    }
+/// A message of parts, without address and control data: for calls with flags.
+fn message_of(parts: *const iovec, count: c_int) -> msghdr {
+    // SAFETY: all zeros are an empty message.
+    let mut message: msghdr = unsafe { std::mem::zeroed() };
+    (message.msg_iov, message.msg_iovlen) = (parts.cast_mut(), count as _);
+    message
 }
 
 /// `recv`.
 #[unsafe(export_name = "ubiverbs_rspreload_recv")]
 pub unsafe extern "C-unwind" fn recv(fd: c_int, buffer: *mut c_void, length: size_t, flags: c_int) -> ssize_t {
-    // SAFETY: the caller's promises.
+    // SAFETY: the buffer has room for `length` bytes, as `recv` asks.
     unsafe { recvfrom(fd, buffer, length, flags, null_mut(), null_mut()) }
 }
 
@@ -160,13 +144,8 @@ pub unsafe extern "C-unwind" fn recv_chk(
     room: size_t,
     flags: c_int,
 ) -> ssize_t {
-    // SAFETY: the caller's promises.
-    unsafe {
-        if length > room {
-            return real::__read_chk(fd, buffer, length, room);
-        }
-        recvfrom(fd, buffer, length, flags, null_mut(), null_mut())
-    }
+    // SAFETY: the buffer has room for `room` bytes, as `recv` asks.
+    unsafe { recvfrom_chk(fd, buffer, length, room, flags, null_mut(), null_mut()) }
 }
 
 /// `recvfrom`.
@@ -179,25 +158,24 @@ pub unsafe extern "C-unwind" fn recvfrom(
     address: *mut sockaddr,
     size: *mut socklen_t,
 ) -> ssize_t {
-    let received = |rsocket, allowed: c_int| {
-        let all = flags & libc::MSG_WAITALL != 0 && allowed & (MSG_DONTWAIT | libc::MSG_PEEK) == 0;
-        // SAFETY: the caller's promises.
-        unsafe {
+    // SAFETY: the buffer has room for `length` bytes; address and size are null or room, as `recvfrom` asks.
+    unsafe {
+        let received = |rsocket, allowed: c_int| {
+            let all = flags & libc::MSG_WAITALL != 0 && allowed & (MSG_DONTWAIT | libc::MSG_PEEK) == 0;
             match all {
                 true => receive_all(rsocket, buffer.cast(), length, allowed & !libc::MSG_WAITALL),
                 false => rsocket::rrecvfrom(rsocket, buffer, length, allowed & !libc::MSG_WAITALL, address, size),
             }
-        }
-    };
-    // SAFETY: the caller's promises.
-    reading(fd, flags, received, || unsafe {
-        let result = real::recvfrom(fd, buffer, length, flags, null_mut(), null_mut());
-        if result >= 0 && !size.is_null() {
-            // A stream has no address to tell.
-            *size = 0;
-        }
-        result
-    })
+        };
+        reading(fd, flags, received, || {
+            let result = real::recvfrom(fd, buffer, length, flags, null_mut(), null_mut());
+            if result >= 0 && !size.is_null() {
+                // A stream has no address to tell.
+                *size = 0;
+            }
+            result
+        })
+    }
 }
 
 /// Until all bytes are there, or no more come.
@@ -207,7 +185,7 @@ pub unsafe extern "C-unwind" fn recvfrom(
 unsafe fn receive_all(rsocket: c_int, buffer: *mut u8, length: usize, flags: c_int) -> ssize_t {
     let mut done = 0;
     while done < length {
-        // SAFETY: the caller's promises.
+        // SAFETY: `done` bytes of the buffer are filled, and the rest is room, as this function asks.
         let more = unsafe {
             let rest = buffer.add(done).cast();
             rsocket::rrecvfrom(rsocket, rest, length - done, flags, null_mut(), null_mut())
@@ -232,30 +210,30 @@ pub unsafe extern "C-unwind" fn recvfrom_chk(
     address: *mut sockaddr,
     size: *mut socklen_t,
 ) -> ssize_t {
-    // SAFETY: the caller's promises.
+    // SAFETY: the buffer has room for `room` bytes; address and size are null or room, as `recvfrom` asks.
     unsafe {
-        if length > room {
-            return real::__read_chk(fd, buffer, length, room);
+        match length > room {
+            true => real::__read_chk(fd, buffer, length, room),
+            false => recvfrom(fd, buffer, length, flags, address, size),
         }
-        recvfrom(fd, buffer, length, flags, address, size)
     }
 }
 
 /// `recvmsg`.
 #[unsafe(export_name = "ubiverbs_rspreload_recvmsg")]
 pub unsafe extern "C-unwind" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
-    let received = |rsocket, flags: c_int| {
-        // SAFETY: the caller's promises. There is no control data over RDMA.
-        unsafe {
+    // SAFETY: it is a message with room, as `recvmsg` asks.
+    unsafe {
+        let received = |rsocket, flags: c_int| {
             let result = rsocket::rrecvmsg(rsocket, message, flags & !libc::MSG_WAITALL);
             if result >= 0 {
+                // There is no control data over RDMA.
                 ((*message).msg_controllen, (*message).msg_flags) = (0, 0);
             }
             result
-        }
-    };
-    // SAFETY: the caller's promises.
-    reading(fd, flags, received, || unsafe { real::recvmsg(fd, message, flags) })
+        };
+        reading(fd, flags, received, || real::recvmsg(fd, message, flags))
+    }
 }
 
 /// `recvmmsg`: the first may be waited for, the others are taken as they are.
@@ -267,12 +245,11 @@ pub unsafe extern "C-unwind" fn recvmmsg(
     flags: c_int,
     timeout: *mut timespec,
 ) -> c_int {
-    if table::direct(fd).is_none() {
-        // SAFETY: the caller's promises.
-        return unsafe { real::recvmmsg(fd, messages, count, flags, timeout) };
-    }
-    // SAFETY: as many messages as it says.
+    // SAFETY: there are `count` messages with room, and the time is null or one, as `recvmmsg` asks.
     unsafe {
+        if table::direct(fd).is_none() {
+            return real::recvmmsg(fd, messages, count, flags, timeout);
+        }
         each(messages, count, |at, message| recvmsg(fd, message, if at == 0 { flags } else { flags | MSG_DONTWAIT }))
     }
 }
@@ -283,7 +260,7 @@ pub unsafe extern "C-unwind" fn recvmmsg(
 /// There are as many messages as it says.
 unsafe fn each(messages: *mut mmsghdr, count: c_uint, mut one: impl FnMut(c_uint, *mut msghdr) -> ssize_t) -> c_int {
     for at in 0..count {
-        // SAFETY: the caller's promises.
+        // SAFETY: it is below the number of messages.
         unsafe {
             let message = messages.add(at as usize);
             match one(at, &raw mut (*message).msg_hdr) {
@@ -299,37 +276,31 @@ unsafe fn each(messages: *mut mmsghdr, count: c_uint, mut one: impl FnMut(c_uint
 /// `write`.
 #[unsafe(export_name = "ubiverbs_rspreload_write")]
 pub unsafe extern "C-unwind" fn write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t {
-    let sent = |rsocket, flags| {
-        // SAFETY: the caller's promises.
-        unsafe { rsocket::rsendto(rsocket, buffer, length, flags, std::ptr::null(), 0) }
-    };
-    // SAFETY: the caller's promises.
-    writing(fd, 0, sent, || unsafe { real::write(fd, buffer, length) })
+    // SAFETY: the buffer has `length` bytes, as `write` asks.
+    unsafe {
+        let sent = |rsocket, flags| rsocket::rsendto(rsocket, buffer, length, flags, null(), 0);
+        writing(fd, 0, sent, || real::write(fd, buffer, length))
+    }
 }
 
 /// `writev`.
 #[unsafe(export_name = "ubiverbs_rspreload_writev")]
 pub unsafe extern "C-unwind" fn writev(fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
-    let sent = |rsocket, flags| {
-        // SAFETY: the caller's promises; all zeros are a message without address or control data.
-        unsafe {
-            if flags == 0 {
-                return rsocket::rwritev(rsocket, parts, count);
-            }
-            let mut message: msghdr = std::mem::zeroed();
-            (message.msg_iov, message.msg_iovlen) = (parts.cast_mut(), count as _);
-            rsocket::rsendmsg(rsocket, &raw const message, flags)
-        }
-    };
-    // SAFETY: the caller's promises.
-    writing(fd, 0, sent, || unsafe { real::writev(fd, parts, count) })
+    // SAFETY: there are `count` parts, each a buffer with its length, as `writev` asks.
+    unsafe {
+        let sent = |rsocket, flags| match flags {
+            0 => rsocket::rwritev(rsocket, parts, count),
+            _ => rsocket::rsendmsg(rsocket, &message_of(parts, count), flags),
+        };
+        writing(fd, 0, sent, || real::writev(fd, parts, count))
+    }
 }
 
 /// `send`.
 #[unsafe(export_name = "ubiverbs_rspreload_send")]
 pub unsafe extern "C-unwind" fn send(fd: c_int, buffer: *const c_void, length: size_t, flags: c_int) -> ssize_t {
-    // SAFETY: the caller's promises.
-    unsafe { sendto(fd, buffer, length, flags, std::ptr::null(), 0) }
+    // SAFETY: the buffer has `length` bytes, as `send` asks.
+    unsafe { sendto(fd, buffer, length, flags, null(), 0) }
 }
 
 /// `sendto`. That more is to come (`MSG_MORE`) changes nothing.
@@ -344,31 +315,26 @@ pub unsafe extern "C-unwind" fn sendto(
 ) -> ssize_t {
     let stream = table::socket(fd).is_some_and(Socket::is_stream);
     // A stream's peer is known.
-    let (address, size) = if stream { (std::ptr::null(), 0) } else { (address, size) };
-    let sent = |rsocket, flags: c_int| {
-        // SAFETY: the caller's promises.
-        unsafe { rsocket::rsendto(rsocket, buffer, length, flags & !libc::MSG_MORE, address, size) }
-    };
-    // SAFETY: the caller's promises.
-    writing(fd, flags, sent, || unsafe { real::sendto(fd, buffer, length, flags, address, size) })
+    let (address, size) = if stream { (null(), 0) } else { (address, size) };
+    // SAFETY: the buffer has `length` bytes; the address is null or `size` bytes, as `sendto` asks.
+    unsafe {
+        let sent = |to, flags: c_int| rsocket::rsendto(to, buffer, length, flags & !libc::MSG_MORE, address, size);
+        writing(fd, flags, sent, || real::sendto(fd, buffer, length, flags, address, size))
+    }
 }
 
 /// `sendmsg`.
 #[unsafe(export_name = "ubiverbs_rspreload_sendmsg")]
 pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
-    // SAFETY: the caller's promises.
+    // SAFETY: it is a message, as `sendmsg` asks.
     unsafe {
         if table::direct(fd).is_none() {
             hand_over_passed(message);
             return real::sendmsg(fd, message, flags);
         }
+        let sent = |rsocket, flags: c_int| rsocket::rsendmsg(rsocket, message, flags & !libc::MSG_MORE);
+        writing(fd, flags, sent, || real::sendmsg(fd, message, flags))
     }
-    let sent = |rsocket, flags: c_int| {
-        // SAFETY: the caller's promises.
-        unsafe { rsocket::rsendmsg(rsocket, message, flags & !libc::MSG_MORE) }
-    };
-    // SAFETY: the caller's promises.
-    writing(fd, flags, sent, || unsafe { real::sendmsg(fd, message, flags) })
 }
 
 /// Descriptors that a message passes to another process are handed over to the kernel first.
@@ -376,7 +342,7 @@ pub unsafe extern "C-unwind" fn sendmsg(fd: c_int, message: *const msghdr, flags
 /// # Safety
 /// It is null or a message.
 unsafe fn hand_over_passed(message: *const msghdr) {
-    // SAFETY: the caller says so; headers are walked as the C library does.
+    // SAFETY: null, or a message, whose headers are walked as the C library does.
     unsafe {
         if message.is_null() || (*message).msg_control.is_null() {
             return;
@@ -398,15 +364,12 @@ unsafe fn hand_over_passed(message: *const msghdr) {
 /// `sendmmsg`.
 #[unsafe(export_name = "ubiverbs_rspreload_sendmmsg")]
 pub unsafe extern "C-unwind" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
-    if table::direct(fd).is_none() {
-        // SAFETY: the caller's promises.
-        unsafe {
-            for at in 0..count as usize {
-                hand_over_passed(&raw const (*messages.add(at)).msg_hdr);
-            }
+    // SAFETY: there are `count` messages, as `sendmmsg` asks.
+    unsafe {
+        if table::direct(fd).is_none() {
+            (0..count as usize).for_each(|at| hand_over_passed(&raw const (*messages.add(at)).msg_hdr));
             return real::sendmmsg(fd, messages, count, flags);
         }
+        each(messages, count, |_, message| sendmsg(fd, message, flags))
     }
-    // SAFETY: as many messages as it says.
-    unsafe { each(messages, count, |_, message| sendmsg(fd, message, flags)) }
 }

@@ -77,7 +77,7 @@ fn replace(old: c_int, new: c_int, flags: c_int) -> c_int {
 #[unsafe(export_name = "ubiverbs_rspreload_fcntl")]
 pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
     // The channel of a program of verbs is ours, too.
-    // SAFETY: the caller's promises.
+    // SAFETY: the argument is what the command takes, as `fcntl` asks.
     let Some(socket) = table::socket(fd) else { return unsafe { real::fcntl(fd, command, argument) } };
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => copy(fd, command, argument),
@@ -86,7 +86,7 @@ pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: c_ulo
             0
         }
         libc::F_GETFL => libc::O_RDWR | if socket.nonblocking.load(Ordering::Relaxed) { libc::O_NONBLOCK } else { 0 },
-        // SAFETY: the caller's promises.
+        // SAFETY: the argument is what the command takes, as `fcntl` asks.
         _ => unsafe { real::fcntl(fd, command, argument) },
     }
 }
@@ -97,9 +97,9 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: c_u
     /// Questions about network interfaces, which any socket of the kernel answers.
     const INTERFACES: std::ops::RangeInclusive<c_ulong> = 0x8900..=0x89ff;
     const SIOCATMARK: c_ulong = 0x8905;
-    // SAFETY: the caller's promises.
+    // SAFETY: the argument is what the request takes, as `ioctl` asks.
     let Some(socket) = table::socket(fd) else { return unsafe { real::ioctl(fd, request, argument) } };
-    // SAFETY: the caller's promises: a number, or room for one.
+    // SAFETY: the argument is a number or room for one, as these requests ask.
     unsafe {
         match request {
             libc::FIONBIO => {
@@ -207,7 +207,7 @@ pub unsafe extern "C-unwind" fn syscall(
             return table::close(fd).into();
         }
     }
-    // SAFETY: the caller's promises.
+    // SAFETY: the arguments are what this system call takes.
     unsafe { real::syscall(number, a, b, c, d, e, f) }
 }
 

@@ -16,7 +16,7 @@ pub unsafe extern "C-unwind" fn sendfile(out: c_int, from: c_int, offset: *mut i
     if table::socket(from).is_some() {
         handover::hand_over_descriptor(from);
     }
-    // SAFETY: the caller's promises.
+    // SAFETY: the offset is null or one, as `sendfile` asks.
     unsafe {
         if table::direct(out).is_none() {
             return real::sendfile(out, from, offset, length);
@@ -87,6 +87,6 @@ pub unsafe extern "C-unwind" fn splice(
     handover::hand_over_descriptor(from);
     handover::hand_over_descriptor(to);
     fail(code);
-    // SAFETY: the caller's promises.
+    // SAFETY: both offsets are null or one, as `splice` asks.
     unsafe { real::splice(from, from_at, to, to_at, length, flags) }
 }

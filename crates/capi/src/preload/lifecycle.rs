@@ -91,7 +91,7 @@ impl Drop for PlaceholderDescriptor {
 /// `bind`.
 #[unsafe(export_name = "ubiverbs_rspreload_bind")]
 pub unsafe extern "C-unwind" fn bind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: the address is `length` bytes long, as `bind` asks.
     unsafe {
         match table::direct(fd) {
             Some(rsocket) => rsocket::rbind(rsocket, address, length),
@@ -108,8 +108,7 @@ pub unsafe extern "C-unwind" fn listen(fd: c_int, backlog: c_int) -> c_int {
         // A child of a server that listens already.
         return if socket.listens.load(Ordering::Relaxed) { 0 } else { handed_over_is(fd, libc::EINVAL) };
     };
-    // SAFETY: plain numbers.
-    let result = unsafe { rsocket::rlisten(rsocket, backlog) };
+    let result = rsocket::rlisten(rsocket, backlog);
     if result == 0 {
         socket.listens.store(true, Ordering::Relaxed);
         waiting::see_to_watchers(socket);
@@ -125,7 +124,7 @@ fn handed_over_is(fd: c_int, code: c_int) -> c_int {
 /// `accept`.
 #[unsafe(export_name = "ubiverbs_rspreload_accept")]
 pub unsafe extern "C-unwind" fn accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: the address is null or has room for the length that is there, as `accept` asks.
     unsafe { accept4(fd, address, length, 0) }
 }
 
@@ -151,7 +150,7 @@ pub unsafe extern "C-unwind" fn accept4(
         return fd;
     };
     listener.readers.fetch_add(1, Ordering::AcqRel);
-    // SAFETY: the caller's promises.
+    // SAFETY: the address is null or has room for the length that is there, as `accept` asks.
     let made = unsafe { rsocket::raccept(rsocket, address, length) };
     listener.readers.fetch_sub(1, Ordering::AcqRel);
     if made < 0 {
@@ -173,7 +172,7 @@ pub unsafe extern "C-unwind" fn connect(fd: c_int, address: *const sockaddr, len
     let Some(socket) = table::socket(fd) else { return fail(libc::EBADF) };
     let Some(rsocket) = socket.direct() else { return fail(libc::EISCONN) };
     socket.writers.fetch_add(1, Ordering::AcqRel);
-    // SAFETY: the caller's promises.
+    // SAFETY: the address is `length` bytes long, as `connect` asks.
     let result = unsafe { rsocket::rconnect(rsocket, address, length) };
     let code = errno();
     socket.writers.fetch_sub(1, Ordering::AcqRel);
@@ -194,7 +193,7 @@ pub unsafe extern "C-unwind" fn connect(fd: c_int, address: *const sockaddr, len
     if !fall_back(socket, rsocket) {
         return fail(code);
     }
-    // SAFETY: the caller's promises; the descriptor is a TCP socket now.
+    // SAFETY: the address is `length` bytes long, as `connect` asks; the descriptor is a TCP socket now.
     unsafe { real::connect(fd, address, length) }
 }
 

@@ -28,8 +28,8 @@ struct Control([u8; 64]);
 pub(super) fn hand_over(socket: &'static Socket, rsocket: c_int) -> Result<(), c_int> {
     let [program, ours] = pair(libc::SOCK_SEQPACKET)?;
     options::note_names(socket, rsocket, None);
-    // SAFETY: plain numbers: the thread must not wait for a connection that is gone.
-    unsafe { rsocket::rfcntl(rsocket, libc::F_SETFL, libc::O_NONBLOCK.into()) };
+    // The thread must not wait for a connection that is gone.
+    rsocket::rfcntl(rsocket, libc::F_SETFL, libc::O_NONBLOCK.into());
     socket.let_go();
     replace(socket, program);
     table::set_internal(ours, true);

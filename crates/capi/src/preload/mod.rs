@@ -1,4 +1,4 @@
-//! What `librspreload.so` asks: programs of sockets over RDMA, unchanged. The preloaded library has the C library's
+//! What `librspreload.so` asks: socket programs over RDMA, unchanged. The preloaded library has the C library's
 //! names (`link/rspreload.txt`) and jumps here; what is said to a descriptor of ours is said to an rsocket instead.
 //!
 //! The descriptor that a program holds is a second one of the rsocket's own, under a number of the program's. Several

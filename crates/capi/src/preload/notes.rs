@@ -50,7 +50,7 @@ impl Address {
         if address.is_null() || length.is_null() {
             return;
         }
-        // SAFETY: the caller says so.
+        // SAFETY: not null, so room and its length; no more is written than there is room.
         unsafe {
             let room = (*length).min(self.length) as usize;
             std::ptr::copy_nonoverlapping(self.bytes.as_ptr(), address.cast(), room);

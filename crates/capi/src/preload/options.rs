@@ -92,7 +92,7 @@ pub(super) fn copy_to_tcp(socket: &'static Socket, rsocket: c_int, tcp: c_int) {
 #[unsafe(export_name = "ubiverbs_rspreload_getsockname")]
 pub unsafe extern "C-unwind" fn getsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
     let Some(socket) = table::socket(fd) else { return fail(libc::EBADF) };
-    // SAFETY: the caller's promises.
+    // SAFETY: the address has room for the length that is there, as `getsockname` asks.
     unsafe {
         if let Some(rsocket) = socket.direct() {
             return rsocket::rgetsockname(rsocket, address, length);
@@ -107,7 +107,7 @@ pub unsafe extern "C-unwind" fn getsockname(fd: c_int, address: *mut sockaddr, l
 #[unsafe(export_name = "ubiverbs_rspreload_getpeername")]
 pub unsafe extern "C-unwind" fn getpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
     let Some(socket) = table::socket(fd) else { return fail(libc::EBADF) };
-    // SAFETY: the caller's promises.
+    // SAFETY: the address has room for the length that is there, as `getpeername` asks.
     unsafe {
         if let Some(rsocket) = socket.direct() {
             return rsocket::rgetpeername(rsocket, address, length);
@@ -222,7 +222,7 @@ pub unsafe extern "C-unwind" fn setsockopt(
         }
     }
     if let Some(rsocket) = rsocket {
-        // SAFETY: the caller's promises.
+        // SAFETY: the value is `length` bytes long, as `setsockopt` asks.
         let result = unsafe { rsocket::rsetsockopt(rsocket, level, name, value, length) };
         if result == 0 || !matches!(errno(), libc::ENOTSUP | libc::ENOPROTOOPT | libc::EINVAL) {
             return result;
@@ -231,7 +231,7 @@ pub unsafe extern "C-unwind" fn setsockopt(
     if !is_harmless(level, name) || length > 256 {
         return fail(libc::ENOPROTOOPT);
     }
-    // SAFETY: the caller says that it is that long.
+    // SAFETY: the value is `length` bytes long, as `setsockopt` asks.
     let bytes = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), length as usize) }.to_vec();
     with_notes(socket, |notes| notes.options.insert((level, name), bytes));
     0
@@ -252,21 +252,21 @@ pub unsafe extern "C-unwind" fn getsockopt(
     }
     if let Some(limit) = limit_of(socket, level, name) {
         let time = time_of(limit.load(Ordering::Relaxed));
-        // SAFETY: the caller's promises, and a time.
+        // SAFETY: the value has room for the length that is there, as `getsockopt` asks.
         return unsafe { answer(as_bytes(&time), value, length) };
     }
     let rsocket = socket.direct();
     if let Some(number) = of_the_kind(socket, level, name) {
-        // SAFETY: the caller's promises.
+        // SAFETY: the value has room for the length that is there, as `getsockopt` asks.
         return unsafe { answer(&number.to_ne_bytes(), value, length) };
     }
     if (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR) && rsocket.is_none() {
         let code = status(socket).map_or(0, Status::take);
-        // SAFETY: the caller's promises.
+        // SAFETY: the value has room for the length that is there, as `getsockopt` asks.
         return unsafe { answer(&code.to_ne_bytes(), value, length) };
     }
     if let Some(rsocket) = rsocket {
-        // SAFETY: the caller's promises.
+        // SAFETY: the value has room for the length that is there, as `getsockopt` asks.
         let result = unsafe { rsocket::rgetsockopt(rsocket, level, name, value, length) };
         if result == 0 || !matches!(errno(), libc::ENOTSUP | libc::ENOPROTOOPT | libc::EINVAL) {
             return result;
@@ -280,7 +280,7 @@ pub unsafe extern "C-unwind" fn getsockopt(
         _ if is_harmless(level, name) => 0_i32.to_ne_bytes().to_vec(),
         _ => return fail(libc::ENOPROTOOPT),
     };
-    // SAFETY: the caller's promises.
+    // SAFETY: the value has room for the length that is there, as `getsockopt` asks.
     unsafe { answer(&bytes, value, length) }
 }
 
@@ -315,7 +315,7 @@ fn as_bytes(time: &timeval) -> &[u8] {
 /// # Safety
 /// They are room and its length.
 unsafe fn answer(bytes: &[u8], value: *mut c_void, length: *mut socklen_t) -> c_int {
-    // SAFETY: the caller says so.
+    // SAFETY: they are room and its length, and no more is written than there is room.
     unsafe {
         let room = (*length as usize).min(bytes.len());
         std::ptr::copy_nonoverlapping(bytes.as_ptr(), value.cast(), room);

@@ -27,7 +27,7 @@ struct FunctionEntry {
 #[unsafe(export_name = "ubiverbs_rspreload_begin")]
 pub unsafe extern "C" fn begin(table: *const Table) -> c_int {
     real::remember_table(table.cast());
-    // SAFETY: the caller says so; its entries end with a null name.
+    // SAFETY: it is the library's table; its entries end with a null name.
     unsafe {
         let (start, length) = symbols::code_with(begin as *const () as usize);
         (*table).own_length.store(length, Ordering::Relaxed);

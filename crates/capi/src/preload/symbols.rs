@@ -65,14 +65,14 @@ pub(super) fn code_with(address: usize) -> (usize, usize) {
 /// # Safety
 /// It is a description of a loaded object.
 unsafe fn headers<'a>(object: *const libc::dl_phdr_info) -> &'a [libc::Elf64_Phdr] {
-    // SAFETY: the caller says so.
+    // SAFETY: the description says where its headers are, and how many.
     unsafe { std::slice::from_raw_parts((*object).dlpi_phdr, usize::from((*object).dlpi_phnum)) }
 }
 
 /// # Safety
 /// The header is one of the object's.
 unsafe fn range(object: *const libc::dl_phdr_info, header: &libc::Elf64_Phdr) -> (usize, usize) {
-    // SAFETY: the caller says so.
+    // SAFETY: it is a description of a loaded object.
     (unsafe { (*object).dlpi_addr } as usize + header.p_vaddr as usize, header.p_memsz as usize)
 }
 
@@ -108,7 +108,7 @@ fn hash(name: &[u8]) -> u32 {
 unsafe fn find(base: usize, mut dynamic: *const Dynamic, wanted: &Wanted<'_>) -> *mut c_void {
     let (mut strings, mut symbols): (*const c_char, *const libc::Elf64_Sym) = (null(), null());
     let (mut table, mut versions): (*const u32, *const u16) = (null(), null());
-    // SAFETY: the caller says so: the linker and the loader have written these tables. The kernel's own library leaves
+    // SAFETY: the linker and the loader have written these tables. The kernel's own library leaves
     // its addresses without the base.
     unsafe {
         while (*dynamic).tag != 0 {

@@ -116,8 +116,7 @@ impl Socket {
             return None;
         }
         if self.nonblocking.load(Ordering::Relaxed) {
-            // SAFETY: plain numbers.
-            unsafe { rsocket::rfcntl(made, libc::F_SETFL, (libc::O_RDWR | libc::O_NONBLOCK).into()) };
+            rsocket::rfcntl(made, libc::F_SETFL, (libc::O_RDWR | libc::O_NONBLOCK).into());
         }
         self.set_direct(made);
         Some(made)

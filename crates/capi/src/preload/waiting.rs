@@ -6,10 +6,8 @@ use super::notes::Watcher;
 use super::options;
 use super::table::{self, Socket};
 use super::{errno, fail, handover, real, rsocket};
-use libc::{
-    POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval,
-};
-use std::ffi::c_short;
+use crate::rsocket::poll::SelectSets;
+use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -19,7 +17,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// `poll`.
 #[unsafe(export_name = "ubiverbs_rspreload_poll")]
 pub unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: there are `count` entries, as `poll` asks.
     unsafe {
         if fds.is_null() || !any_direct(fds, count) {
             return real::poll(fds, count, timeout);
@@ -33,7 +31,7 @@ pub unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c
 /// # Safety
 /// There are so many.
 unsafe fn any_direct(fds: *const pollfd, count: nfds_t) -> bool {
-    // SAFETY: the caller says so.
+    // SAFETY: there are `count` entries.
     (0..count as usize).any(|at| table::direct(unsafe { (*fds.add(at)).fd }).is_some())
 }
 
@@ -66,7 +64,7 @@ pub unsafe extern "C-unwind" fn poll_chk(fds: *mut pollfd, count: nfds_t, timeou
     if room / size_of::<pollfd>() < count as usize {
         overflow();
     }
-    // SAFETY: the caller's promises.
+    // SAFETY: there is room for `count` entries, as was just compared.
     unsafe { poll(fds, count, timeout) }
 }
 
@@ -84,7 +82,7 @@ pub unsafe extern "C-unwind" fn ppoll(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: there are `count` entries, and time and mask are null or one each, as `ppoll` asks.
     unsafe {
         if fds.is_null() || !any_direct(fds, count) {
             return real::ppoll(fds, count, timeout, mask);
@@ -104,7 +102,7 @@ pub unsafe extern "C-unwind" fn ppoll(
 /// # Safety
 /// It is null or a time.
 unsafe fn deadline(timeout: *const timespec) -> Result<Option<Instant>, c_int> {
-    // SAFETY: the caller says so.
+    // SAFETY: null, or a time.
     let Some(time) = (unsafe { timeout.as_ref() }) else { return Ok(None) };
     match (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec)) {
         (Ok(seconds), Ok(rest @ 0..1_000_000_000)) => Ok(Instant::now().checked_add(Duration::new(seconds, rest))),
@@ -124,63 +122,20 @@ pub unsafe extern "C-unwind" fn ppoll_chk(
     if room / size_of::<pollfd>() < count as usize {
         overflow();
     }
-    // SAFETY: the caller's promises.
+    // SAFETY: there is room for `count` entries, as was just compared; time and mask are as for `ppoll`.
     unsafe { ppoll(fds, count, timeout, mask) }
 }
 
-/// The three sets of `select`, as bits. They may be longer than the type says.
-#[derive(Clone, Copy)]
-struct Sets([*mut fd_set; 3]);
+fn any_selected(sets: SelectSets, count: c_int) -> bool {
+    (0..count.min(table::highest() + 1)).any(|fd| table::direct(fd).is_some() && sets.events(fd) != 0)
+}
 
-/// What each of the three asks for, and what answers it.
-const SELECT_EVENTS: [(c_short, c_short); 3] =
-    [(POLLIN, POLLIN | POLLHUP | POLLERR), (POLLOUT, POLLOUT | POLLERR), (POLLPRI, POLLPRI)];
-
-impl Sets {
-    fn bit(set: *mut fd_set, fd: c_int) -> Option<(*mut u64, u64)> {
-        // SAFETY: the caller of `select` says that the sets have a bit for every descriptor below its number.
-        (!set.is_null()).then(|| (unsafe { set.cast::<u64>().add(fd as usize / 64) }, 1 << (fd % 64)))
-    }
-
-    fn events(self, fd: c_int) -> c_short {
-        let asked = self.0.iter().zip(SELECT_EVENTS).filter(|(set, _)| {
-            // SAFETY: as above.
-            Sets::bit(**set, fd).is_some_and(|(word, bit)| unsafe { *word } & bit != 0)
-        });
-        asked.fold(0, |events, (_, (asked, _))| events | asked)
-    }
-
-    fn asked(self, count: c_int) -> Vec<pollfd> {
-        let entry = |fd| pollfd { fd, events: self.events(fd), revents: 0 };
-        (0..count).map(entry).filter(|one| one.events != 0).collect()
-    }
-
-    /// Writes down what is ready, and answers how many bits that is.
-    fn answer(self, fds: &[pollfd]) -> c_int {
-        let mut bits = 0;
-        for one in fds {
-            for (set, (asked, means)) in self.0.iter().zip(SELECT_EVENTS) {
-                let Some((word, bit)) = Sets::bit(*set, one.fd) else { continue };
-                let is = one.events & asked != 0 && one.revents & means != 0;
-                // SAFETY: as above.
-                unsafe { *word = if is { *word | bit } else { *word & !bit } };
-                bits += c_int::from(is);
-            }
-        }
-        bits
-    }
-
-    fn any_direct(self, count: c_int) -> bool {
-        (0..count.min(table::highest() + 1)).any(|fd| table::direct(fd).is_some() && self.events(fd) != 0)
-    }
-
-    fn wait(self, count: c_int, end: Option<Instant>) -> c_int {
-        let mut fds = self.asked(count);
-        match poll_until(&mut fds, end) {
-            ..0 => -1,
-            _ if fds.iter().any(|one| one.revents & libc::POLLNVAL != 0) => fail(libc::EBADF),
-            _ => self.answer(&fds),
-        }
+fn select_until(sets: SelectSets, count: c_int, end: Option<Instant>) -> c_int {
+    let mut fds = sets.asked(count);
+    match poll_until(&mut fds, end) {
+        ..0 => -1,
+        _ if fds.iter().any(|one| one.revents & libc::POLLNVAL != 0) => fail(libc::EBADF),
+        _ => sets.answer(&fds),
     }
 }
 
@@ -193,10 +148,10 @@ pub unsafe extern "C-unwind" fn select(
     except: *mut fd_set,
     timeout: *mut timeval,
 ) -> c_int {
-    let sets = Sets([read, write, except]);
-    // SAFETY: the caller's promises.
+    let sets = SelectSets([read, write, except]);
+    // SAFETY: sets are null or have a bit for each number below `count`, the time is null or one, as `select` asks.
     unsafe {
-        if count < 0 || !sets.any_direct(count) {
+        if count < 0 || !any_selected(sets, count) {
             return real::select(count, read, write, except, timeout);
         }
         let end = match timeout.as_ref() {
@@ -207,7 +162,7 @@ pub unsafe extern "C-unwind" fn select(
                 Instant::now().checked_add(limit)
             }
         };
-        let result = sets.wait(count, end);
+        let result = select_until(sets, count, end);
         if let (Some(time), Some(end)) = (timeout.as_mut(), end) {
             let left = end.saturating_duration_since(Instant::now());
             (time.tv_sec, time.tv_usec) = (left.as_secs() as _, left.subsec_micros().into());
@@ -226,10 +181,10 @@ pub unsafe extern "C-unwind" fn pselect(
     timeout: *const timespec,
     mask: *const sigset_t,
 ) -> c_int {
-    let sets = Sets([read, write, except]);
-    // SAFETY: the caller's promises.
+    let sets = SelectSets([read, write, except]);
+    // SAFETY: sets are null or have a bit for each number below `count`, as is asked; time and mask are null or one.
     unsafe {
-        if count < 0 || !sets.any_direct(count) {
+        if count < 0 || !any_selected(sets, count) {
             return real::pselect(count, read, write, except, timeout, mask);
         }
         if !mask.is_null() {
@@ -237,7 +192,7 @@ pub unsafe extern "C-unwind" fn pselect(
             return real::pselect(count, read, write, except, timeout, mask);
         }
         match deadline(timeout) {
-            Ok(end) => sets.wait(count, end),
+            Ok(end) => select_until(sets, count, end),
             Err(code) => fail(code),
         }
     }
@@ -255,7 +210,7 @@ pub unsafe extern "C-unwind" fn epoll_ctl(epoll: c_int, operation: c_int, fd: c_
             handover::hand_over(socket);
         }
         if socket.direct().is_some() {
-            // SAFETY: the caller's promises.
+            // SAFETY: the event is null or one, as `epoll_ctl` asks.
             let event = unsafe { event.as_ref() }.copied();
             options::with_notes(socket, |notes| {
                 notes.watchers.retain(|watcher| (watcher.epoll, watcher.fd) != (epoll, fd));
@@ -264,7 +219,7 @@ pub unsafe extern "C-unwind" fn epoll_ctl(epoll: c_int, operation: c_int, fd: c_
             });
         }
     }
-    // SAFETY: the caller's promises.
+    // SAFETY: the event is null or one, as `epoll_ctl` asks.
     unsafe { real::epoll_ctl(epoll, operation, fd, event) }
 }
 
@@ -282,29 +237,6 @@ pub(super) fn see_to_watchers(socket: &'static Socket) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sets_become_questions_and_answers_become_sets() {
-        // SAFETY: all zeros are empty sets; descriptors are below their size.
-        unsafe {
-            let [mut read, mut write]: [fd_set; 2] = std::mem::zeroed();
-            libc::FD_SET(3, &raw mut read);
-            libc::FD_SET(3, &raw mut write);
-            libc::FD_SET(70, &raw mut read);
-            let sets = Sets([&raw mut read, &raw mut write, std::ptr::null_mut()]);
-            let mut asked = sets.asked(71);
-            assert_eq!(
-                asked.iter().map(|one| (one.fd, one.events)).collect::<Vec<_>>(),
-                [(3, POLLIN | POLLOUT), (70, POLLIN)]
-            );
-            assert_eq!(sets.asked(70).len(), 1);
-            asked[0].revents = POLLOUT;
-            asked[1].revents = POLLHUP;
-            assert_eq!(sets.answer(&asked), 2);
-            assert!(!libc::FD_ISSET(3, &raw const read) && libc::FD_ISSET(3, &raw const write));
-            assert!(libc::FD_ISSET(70, &raw const read));
-        }
-    }
 
     #[test]
     fn times_that_are_none_are_refused() {

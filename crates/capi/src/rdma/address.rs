@@ -1,6 +1,6 @@
 //! Socket addresses, as C has them and as Rust does.
 
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use libc::{sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
 use std::mem::{offset_of, zeroed};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
@@ -86,9 +86,7 @@ pub(super) unsafe fn of_id_from_c(address: *const sockaddr, space: PortSpace) ->
         Some(AF_IB) => {
             // SAFETY: as long as this family's are.
             let address = unsafe { address.cast::<GidAddress>().read_unaligned() };
-            if !address.is_of(space) {
-                return Err(Errno::invalid("sib_sid is not of the id's port space"));
-            }
+            refuse_if!(!address.is_of(space), Errno::invalid("sib_sid is not of the id's port space"));
             let scope = u32::try_from(address.scope).unwrap_or(0);
             let ip = Gid::new(address.gid).to_ip();
             Ok((true, hca::cm::with_scope(ip, address.port(), scope)))

@@ -4,7 +4,7 @@
 use super::address::{self, AF_IB};
 use super::id::port_space;
 use crate::boundary::{number, unreported};
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use abi::{In, Out, rdma_addrinfo};
 use libc::{addrinfo, sockaddr, socklen_t};
 use std::ffi::{c_char, c_int, c_uint, c_void};
@@ -48,11 +48,9 @@ pub(super) fn hints_for_c(hints: &rdma_addrinfo) -> Result<addrinfo, c_int> {
 /// # Safety
 /// There are `length` bytes to copy.
 unsafe fn copied(bytes: *const c_void, length: usize) -> Result<*mut c_void, Errno> {
-    // SAFETY: takes a size and answers null or as many bytes.
+    // SAFETY: takes a size and returns null or as many bytes.
     let copy = unsafe { libc::malloc(length.max(1)) };
-    if copy.is_null() {
-        return Err(Errno::NO_MEMORY);
-    }
+    refuse_if!(copy.is_null(), Errno::NO_MEMORY);
     // SAFETY: that many bytes to copy, and new room for them.
     unsafe { copy.copy_from_nonoverlapping(bytes, length) };
     Ok(copy)
@@ -66,9 +64,7 @@ unsafe fn copied_address(address: *const sockaddr, length: socklen_t) -> Result<
     if address.is_null() || length == 0 {
         return Ok((null_mut(), 0));
     }
-    if length as usize > size_of::<libc::sockaddr_storage>() {
-        return Err(Errno::invalid("no address is that long"));
-    }
+    refuse_if!(length as usize > size_of::<libc::sockaddr_storage>(), Errno::invalid("no address is that long"));
     // SAFETY: not null, so of that length.
     Ok((unsafe { copied(address.cast(), length as usize) }?.cast(), length))
 }
@@ -94,7 +90,7 @@ fn convert(out: &mut rdma_addrinfo, hints: Option<&rdma_addrinfo>, found: &addri
     let gid = match hints.is_some_and(|hints| hints.ai_family == AF_IB) {
         true => {
             out.ai_family = AF_IB;
-            // SAFETY: the C library answers null or an address.
+            // SAFETY: the C library returns null or an address.
             let found = unsafe { address::from_c(found.ai_addr) }?;
             Some(address::gid_to_c(found, port_space(out.ai_port_space as c_uint)?))
         }
@@ -142,9 +138,7 @@ unsafe fn fill(
         let c_hints = c_hints.as_ref().map_or(null(), std::ptr::from_ref);
         // SAFETY: null or C strings; the hints and the place for the answer are this call's own.
         let code = unsafe { libc::getaddrinfo(node, service, c_hints, &raw mut list) };
-        if code != 0 {
-            return Err(Ok(code));
-        }
+        refuse_if!(code != 0, Ok(code));
         // SAFETY: null, or what the C library answered.
         let converted = match unsafe { list.as_ref() } {
             Some(first) => convert(out, hints, first),
@@ -175,9 +169,7 @@ pub unsafe extern "C" fn rdma_getaddrinfo(
 ) -> c_int {
     number("rdma_getaddrinfo", || {
         let hints = hints.as_ref();
-        if result.is_null() || node.is_null() && service.is_null() && hints.is_none() {
-            return Err(Errno::null());
-        }
+        refuse_if!(result.is_null() || node.is_null() && service.is_null() && hints.is_none(), Errno::null());
         // SAFETY: as this call demands.
         match unsafe { look_up(node, service, hints) } {
             Ok(found) => {
@@ -202,10 +194,8 @@ pub(super) unsafe fn look_up(
         return Err(Err(Errno::unsupported("no subnet administration on Ethernet")));
     }
     let nic = hca::Nic::of_process().map_err(|error| Err(error.into()))?;
-    if nic.shown_devices().is_empty() {
-        return Err(Err(Errno::of(libc::ENODEV)));
-    }
-    // SAFETY: takes sizes and answers null or as many bytes, all zero.
+    refuse_if!(nic.shown_devices().is_empty(), Err(Errno::of(libc::ENODEV)));
+    // SAFETY: takes sizes and returns null or as many bytes, all zero.
     let out = unsafe { libc::calloc(1, size_of::<rdma_addrinfo>()) }.cast::<rdma_addrinfo>();
     // SAFETY: null, or room for the answer, for which all zeros are a value.
     let answer = unsafe { out.as_mut() }.ok_or(Err(Errno::NO_MEMORY))?;

@@ -2,7 +2,7 @@
 
 use super::address;
 use super::id::ConnectionId;
-use crate::boundary::number;
+use crate::boundary::{number, zero};
 use crate::errno::Errno;
 use crate::object::{Object, set_field};
 use abi::{Handle, rdma_cm_id};
@@ -30,13 +30,12 @@ impl ConnectionId {
 /// `local` is null or a socket address.
 #[unsafe(export_name = "ubiverbs_rdma_bind_addr")]
 pub unsafe extern "C" fn rdma_bind_addr(id: Handle<'_, rdma_cm_id>, local: *mut sockaddr) -> c_int {
-    number("rdma_bind_addr", || {
+    zero("rdma_bind_addr", || {
         let it = ConnectionId::of(id)?;
         // SAFETY: null, or an address.
         unsafe { it.bind(local) }?;
         it.tell("rdma_bind_addr");
-        it.refresh()?;
-        Ok(0)
+        it.refresh()
     })
 }
 
@@ -86,13 +85,13 @@ pub extern "C" fn rdma_resolve_route(id: Handle<'_, rdma_cm_id>, _milliseconds: 
 /// Listens for peers that want to connect. An id that has no port gets one.
 #[unsafe(export_name = "ubiverbs_rdma_listen")]
 pub extern "C" fn rdma_listen(id: Handle<'_, rdma_cm_id>, backlog: c_int) -> c_int {
-    number("rdma_listen", || {
+    zero("rdma_listen", || {
         let it = ConnectionId::of(id)?;
         it.tell("rdma_listen");
         it.id.listen(u32::try_from(backlog).unwrap_or(0))?;
         it.refresh()?;
         it.tell_place("rdma_listen", it.id.source());
-        Ok(0)
+        Ok(())
     })
 }
 

@@ -2,7 +2,7 @@
 
 use super::call_trace;
 use crate::boundary::{object, unreported};
-use crate::errno::{Errno, with_sources};
+use crate::errno::{Errno, refuse_if, with_sources};
 use crate::log;
 use crate::registry::PerProcess;
 use abi::rdma_event_channel;
@@ -28,9 +28,7 @@ pub struct Channel;
 impl Channel {
     /// The channel behind a pointer from C.
     pub(super) fn of(channel: *mut rdma_event_channel) -> Result<Arc<EventChannel>, Errno> {
-        if channel.is_null() {
-            return Err(Errno::null());
-        }
+        refuse_if!(channel.is_null(), Errno::null());
         let channels = EVENT_CHANNELS.lock();
         match channels.existing.get(&channel.addr()) {
             Some(channel) => Ok(Arc::clone(channel)),
@@ -67,9 +65,7 @@ impl Channel {
 pub extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
     object("rdma_create_event_channel", || {
         let nic = hca::Nic::of_process().inspect_err(|error| log::print(with_sources(error)))?;
-        if nic.shown_devices().is_empty() {
-            return Err(Errno::of(libc::ENODEV));
-        }
+        refuse_if!(nic.shown_devices().is_empty(), Errno::of(libc::ENODEV));
         let made = Channel::make()?;
         call_trace::channel("rdma_create_event_channel", &*Channel::of(made)?);
         Ok(made)

@@ -2,9 +2,9 @@
 //! ready to receive before the peer can know, and in error once the connection ends.
 
 use super::id::ConnectionId;
-use crate::boundary::{number, tell};
+use crate::boundary::{number, tell, zero};
 use crate::ece::{ibv_query_ece, ibv_set_ece};
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::object::{Object, field};
 use crate::queue_pair::QueuePair;
 use abi::{Handle, In, Out, ibv_ece, rdma_cm_id, rdma_conn_param};
@@ -245,29 +245,27 @@ pub unsafe extern "C" fn rdma_reject_ece(id: Handle<'_, rdma_cm_id>, data: *cons
 /// Says that a queue pair which is not the id's own is ready.
 #[unsafe(export_name = "ubiverbs_rdma_establish")]
 pub extern "C" fn rdma_establish(id: Handle<'_, rdma_cm_id>) -> c_int {
-    number("rdma_establish", || {
+    zero("rdma_establish", || {
         let it = ConnectionId::of(id)?;
-        if !it.qp().is_null() {
-            return Err(Errno::invalid("the id has a queue pair, and is established without this call"));
-        }
+        refuse_if!(!it.qp().is_null(), Errno::invalid("the id has a queue pair, and is established without this call"));
         it.offer_ece()?;
         it.id.establish()?;
         it.tell("rdma_establish");
-        Ok(0)
+        Ok(())
     })
 }
 
 /// Tells of an event of the queue pair: that data came means that the connection stands.
 #[unsafe(export_name = "ubiverbs_rdma_notify")]
 pub extern "C" fn rdma_notify(id: Handle<'_, rdma_cm_id>, event: c_uint) -> c_int {
-    number("rdma_notify", || {
+    zero("rdma_notify", || {
         let it = ConnectionId::of(id)?;
         if event != abi::IBV_EVENT_COMM_EST {
             return Err(Errno::invalid("only IBV_EVENT_COMM_EST says something of a connection"));
         }
         it.id.notify_established()?;
         it.tell("rdma_notify");
-        Ok(0)
+        Ok(())
     })
 }
 
@@ -288,7 +286,7 @@ pub extern "C" fn rdma_disconnect(id: Handle<'_, rdma_cm_id>) -> c_int {
 /// What the program's own queue pair wants its peer's device to know.
 #[unsafe(export_name = "ubiverbs_rdma_set_local_ece")]
 pub extern "C" fn rdma_set_local_ece(id: Handle<'_, rdma_cm_id>, ece: In<'_, ibv_ece>) -> c_int {
-    number("rdma_set_local_ece", || {
+    zero("rdma_set_local_ece", || {
         let it = ConnectionId::of(id)?;
         let ece = ece.as_ref().ok_or_else(Errno::null)?;
         // No options of no vendor are what a device without options has to say.
@@ -297,20 +295,17 @@ pub extern "C" fn rdma_set_local_ece(id: Handle<'_, rdma_cm_id>, ece: In<'_, ibv
             return Err(Errno::invalid("for queue pairs of the program's own, of a vendor, without comp_mask"));
         }
         it.state().local_ece = (ece.vendor_id, ece.options);
-        Ok(0)
+        Ok(())
     })
 }
 
 /// What the peer's device wants this one to know.
 #[unsafe(export_name = "ubiverbs_rdma_get_remote_ece")]
 pub extern "C" fn rdma_get_remote_ece(id: Handle<'_, rdma_cm_id>, mut ece: Out<'_, ibv_ece>) -> c_int {
-    number("rdma_get_remote_ece", || {
+    zero("rdma_get_remote_ece", || {
         let it = ConnectionId::of(id)?;
-        if !it.qp().is_null() {
-            return Err(Errno::invalid("for queue pairs of the program's own"));
-        }
+        refuse_if!(!it.qp().is_null(), Errno::invalid("for queue pairs of the program's own"));
         let (vendor_id, options) = it.state().remote_ece;
-        ece.write(ibv_ece { vendor_id, options, comp_mask: 0 }).ok_or_else(Errno::null)?;
-        Ok(0)
+        ece.write(ibv_ece { vendor_id, options, comp_mask: 0 }).ok_or_else(Errno::null)
     })
 }

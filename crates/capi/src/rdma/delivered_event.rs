@@ -48,7 +48,7 @@ fn poison(mut private_data: Vec<u8>) {
     if private_data.is_empty() {
         return;
     }
-    private_data.fill(trace::POISON);
+    private_data.fill(trace::POISON_BYTE);
     let mut kept = KEPT.lock();
     if kept.len() >= KEPT_MAX {
         kept.pop_front();

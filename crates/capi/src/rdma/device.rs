@@ -4,7 +4,7 @@
 
 use crate::boundary::{object, unreported};
 use crate::device::{Device, c_array};
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::open::ibv_open_device;
 use crate::protection_domain::{ibv_alloc_pd, ibv_dealloc_pd};
 use crate::query::ibv_query_device;
@@ -76,15 +76,13 @@ impl CmDevice {
         unsafe { Handle::new(self.context.0) }
     }
 
-    /// An id uses the device; answers the protection domain that it shares.
+    /// An id uses the device; returns the protection domain that it shares.
     pub fn join(&self) -> Result<*mut ibv_pd, Errno> {
         let mut common = lock(&self.common);
         if common.pd.0.is_null() {
             let _own = OwnCalls::begin();
             common.pd.0 = ibv_alloc_pd(self.context());
-            if common.pd.0.is_null() {
-                return Err(Errno::NO_MEMORY);
-            }
+            refuse_if!(common.pd.0.is_null(), Errno::NO_MEMORY);
         }
         common.ids += 1;
         Ok(common.pd.0)
@@ -97,9 +95,7 @@ impl CmDevice {
             let comp_mask = abi::IBV_XRCD_INIT_ATTR_FD | abi::IBV_XRCD_INIT_ATTR_OFLAGS;
             let attributes = ibv_xrcd_init_attr { comp_mask, fd: -1, oflags: libc::O_CREAT };
             common.xrcd.0 = open_xrcd(self.context(), (&attributes).into());
-            if common.xrcd.0.is_null() {
-                return Err(Errno::NO_MEMORY);
-            }
+            refuse_if!(common.xrcd.0.is_null(), Errno::NO_MEMORY);
         }
         Ok(common.xrcd.0)
     }
@@ -130,9 +126,7 @@ pub extern "C" fn rdma_get_devices(mut count: Out<'_, c_int>) -> *mut *mut ibv_c
     object("rdma_get_devices", || {
         count.write(0);
         let devices = hca::Nic::of_process()?.shown_devices();
-        if devices.is_empty() {
-            return Err(Errno::of(libc::ENODEV));
-        }
+        refuse_if!(devices.is_empty(), Errno::of(libc::ENODEV));
         let opened: Result<Vec<_>, Errno> =
             devices.iter().map(|device| Ok(CmDevice::of(device)?.context().as_ptr())).collect();
         let mut list = opened?;

@@ -9,7 +9,7 @@ use super::option;
 use super::queue_pair::{last_error, rdma_destroy_qp};
 use super::shared_receive_queue::rdma_destroy_srq;
 use crate::boundary::{number, unreported};
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::object::{Object, field, set_field};
 use abi::{Handle, In, InOut, Out, Owned, ibv_pd, ibv_qp_init_attr, rdma_addrinfo, rdma_cm_id};
 use std::ffi::{c_int, c_uint};
@@ -29,9 +29,7 @@ pub extern "C" fn rdma_create_ep(
 ) -> c_int {
     number("rdma_create_ep", || {
         let found = found.as_ref().ok_or_else(Errno::null)?;
-        if id.is_null() {
-            return Err(Errno::null());
-        }
+        refuse_if!(id.is_null(), Errno::null());
         let made =
             ConnectionId::create(null_mut(), null_mut(), found.ai_port_space as c_uint, found.ai_qp_type as c_uint)?;
         match prepare(made.handle(), found, pd, attributes.as_mut()) {
@@ -56,7 +54,7 @@ fn prepare(
     let it = ConnectionId::of(id)?;
     let called = |answer: c_int| if answer == 0 { Ok(()) } else { Err(last_error()) };
     if found.ai_flags as u32 & abi::RAI_PASSIVE != 0 {
-        // SAFETY: `rdma_getaddrinfo` answers null or an address.
+        // SAFETY: `rdma_getaddrinfo` returns null or an address.
         unsafe { it.bind(found.ai_src_addr) }?;
         it.refresh()?;
         if let Some(attributes) = attributes {
@@ -65,7 +63,7 @@ fn prepare(
         }
         return Ok(());
     }
-    // SAFETY: `rdma_getaddrinfo` answers null or addresses.
+    // SAFETY: `rdma_getaddrinfo` returns null or addresses.
     called(unsafe { rdma_resolve_addr(id, found.ai_src_addr, found.ai_dst_addr, RESOLVE_TIMEOUT_MS) })?;
     if found.ai_route_len > 0 {
         // SAFETY: null, or of that length, as `rdma_getaddrinfo` has it.
@@ -91,12 +89,8 @@ fn prepare(
 pub extern "C" fn rdma_get_request(listen: Handle<'_, rdma_cm_id>, mut id: Out<'_, *mut rdma_cm_id>) -> c_int {
     number("rdma_get_request", || {
         let it = ConnectionId::of(listen)?;
-        if id.is_null() {
-            return Err(Errno::null());
-        }
-        if !it.is_synchronous() {
-            return Err(Errno::invalid("the id has an event channel, where its requests are"));
-        }
+        refuse_if!(id.is_null(), Errno::null());
+        refuse_if!(!it.is_synchronous(), Errno::invalid("the id has an event channel, where its requests are"));
         it.drop_event();
         let channel = Arc::clone(&it.state().channel);
         let event = event::next(&channel)?;
@@ -104,12 +98,8 @@ pub extern "C" fn rdma_get_request(listen: Handle<'_, rdma_cm_id>, mut id: Out<'
         // SAFETY: it is destroyed only if the event is a request, for which it was made and which alone has it.
         let asked = unsafe { Owned::new(subject(&event)?) };
         let ready = || -> Result<(), Errno> {
-            if status != 0 {
-                return Err(Errno::of(status.saturating_abs()));
-            }
-            if kind != abi::RDMA_CM_EVENT_CONNECT_REQUEST {
-                return Err(Errno::INVALID);
-            }
+            refuse_if!(status != 0, Errno::of(status.saturating_abs()));
+            refuse_if!(kind != abi::RDMA_CM_EVENT_CONNECT_REQUEST, Errno::INVALID);
             let endpoint = it.state().endpoint;
             if let Some((pd, mut attributes)) = endpoint {
                 // SAFETY: null, or the domain that the endpoint was made with, which the program keeps for its

@@ -7,9 +7,9 @@ use super::delivered_event::{DeliveredEvent, acknowledge, outcome};
 use super::id::ConnectionId;
 use super::lifecycle::rdma_destroy_id;
 use crate::address_handle::vector_to_c;
-use crate::boundary::{number, tell, value};
+use crate::boundary::{tell, value, zero};
 use crate::cancellation::{Turn, Waits, call_that_waits};
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::object::{Object, field, set_field};
 use crate::signals;
 use abi::{
@@ -320,9 +320,7 @@ impl Waits for NextEvent<'_> {
     const CALL: &'static str = "rdma_get_cm_event";
 
     fn go_on(&mut self, sleep: &mut Sleep) -> Result<Turn, Errno> {
-        if self.event.is_null() {
-            return Err(Errno::null());
-        }
+        refuse_if!(self.event.is_null(), Errno::null());
         if self.held.is_null() {
             self.held = match Channel::of(self.channel) {
                 Err(error) if error.code() == libc::EBADF => {
@@ -342,9 +340,7 @@ impl Waits for NextEvent<'_> {
                 return Ok(Turn::Done);
             }
         }
-        if channel.is_nonblocking()? {
-            return Err(Errno::of(libc::EAGAIN));
-        }
+        refuse_if!(channel.is_nonblocking()?, Errno::of(libc::EAGAIN));
         *sleep = Sleep::on([channel.raw_fd()], None);
         Ok(Turn::Sleep)
     }
@@ -365,28 +361,24 @@ pub extern "C" fn rdma_write_cm_event(
     status: c_int,
     argument: u64,
 ) -> c_int {
-    number("rdma_write_cm_event", || {
+    zero("rdma_write_cm_event", || {
         let it = ConnectionId::of(id)?;
-        if event != abi::RDMA_CM_EVENT_USER {
-            return Err(Errno::invalid("programs write RDMA_CM_EVENT_USER only"));
-        }
+        refuse_if!(event != abi::RDMA_CM_EVENT_USER, Errno::invalid("programs write RDMA_CM_EVENT_USER only"));
         it.tell("rdma_write_cm_event");
         it.id.write_event(EventKind::User, status, argument)?;
-        Ok(0)
+        Ok(())
     })
 }
 
 /// Gives an event back.
 #[unsafe(export_name = "ubiverbs_rdma_ack_cm_event")]
 pub extern "C" fn rdma_ack_cm_event(event: Owned<'_, rdma_cm_event>) -> c_int {
-    number("rdma_ack_cm_event", || {
-        if event.handle().is_null() {
-            return Err(Errno::null());
-        }
+    zero("rdma_ack_cm_event", || {
+        refuse_if!(event.handle().is_null(), Errno::null());
         // One that was given back before is not there any more.
         DeliveredEvent::given_back(&event)?;
         acknowledge(event);
-        Ok(0)
+        Ok(())
     })
 }
 

@@ -13,7 +13,7 @@ use super::lookup::Lookup;
 use crate::acknowledgements::Acknowledgements;
 use crate::address_handle::gid_to_c;
 use crate::boundary::{tell, value};
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::object::{Object, Public, field, set_field};
 use crate::registry::{LiveObjects, PerProcess, lock};
 use abi::{
@@ -23,7 +23,6 @@ use hca::Nic;
 use hca::cm::{EventChannel, Id, PathFacts};
 use libc::sockaddr_storage;
 use std::ffi::{c_uint, c_void};
-use std::fmt;
 use std::net::SocketAddr;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -70,12 +69,6 @@ pub(super) struct State {
 unsafe impl Send for State {}
 // SAFETY: C answers for the fields it shares between threads; the others are behind a lock.
 unsafe impl Sync for ConnectionId {}
-
-impl fmt::Debug for ConnectionId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ConnectionId").field("number", &self.number).finish_non_exhaustive()
-    }
-}
 
 /// The ids that are alive, by number.
 static LIVE_IDS: PerProcess<LiveObjects<u64, rdma_cm_id>> = PerProcess::new();
@@ -172,9 +165,7 @@ impl ConnectionId {
     ) -> Result<Owned<'static, rdma_cm_id>, Errno> {
         let (port_space, kind) = (port_space(space)?, kind(qp_type)?);
         let nic = Nic::of_process()?;
-        if nic.shown_devices().is_empty() {
-            return Err(Errno::of(libc::ENODEV));
-        }
+        refuse_if!(nic.shown_devices().is_empty(), Errno::of(libc::ENODEV));
         let sync_channel = if channel.is_null() { Channel::make()? } else { null_mut() };
         let channel = if channel.is_null() { sync_channel } else { channel };
         let id = Id::new(&nic, &Channel::of(channel)?, port_space, kind, 0);

@@ -3,8 +3,8 @@
 use super::channel::Channel;
 use super::delivered_event::acknowledge;
 use super::id::ConnectionId;
-use crate::boundary::number;
-use crate::errno::Errno;
+use crate::boundary::zero;
+use crate::errno::{Errno, refuse_if};
 use crate::object::{Object, field, set_field};
 use abi::{Handle, Out, Owned, rdma_cm_id, rdma_event_channel};
 use std::ffi::{c_int, c_uint, c_void};
@@ -18,14 +18,12 @@ pub extern "C" fn rdma_create_id(
     context: *mut c_void,
     space: c_uint,
 ) -> c_int {
-    number("rdma_create_id", || {
-        if id.is_null() {
-            return Err(Errno::null());
-        }
+    zero("rdma_create_id", || {
+        refuse_if!(id.is_null(), Errno::null());
         let datagrams = matches!(space, abi::RDMA_PS_UDP | abi::RDMA_PS_IPOIB);
         let qp_type = if datagrams { abi::IBV_QPT_UD } else { abi::IBV_QPT_RC };
         id.write(ConnectionId::create(channel, context, space, qp_type)?.into_ptr());
-        Ok(0)
+        Ok(())
     })
 }
 
@@ -33,7 +31,7 @@ pub extern "C" fn rdma_create_id(
 /// must be acknowledged first.
 #[unsafe(export_name = "ubiverbs_rdma_destroy_id")]
 pub extern "C" fn rdma_destroy_id(id: Owned<'_, rdma_cm_id>) -> c_int {
-    number("rdma_destroy_id", || {
+    zero("rdma_destroy_id", || {
         let it = ConnectionId::given_back(&id)?;
         it.drop_event();
         // From here on its events find no id.
@@ -51,7 +49,7 @@ pub extern "C" fn rdma_destroy_id(id: Owned<'_, rdma_cm_id>) -> c_int {
             device.leave();
         }
         drop(state);
-        Ok(0)
+        Ok(())
     })
 }
 
@@ -59,11 +57,11 @@ pub extern "C" fn rdma_destroy_id(id: Owned<'_, rdma_cm_id>) -> c_int {
 /// events from then on.
 #[unsafe(export_name = "ubiverbs_rdma_migrate_id")]
 pub extern "C" fn rdma_migrate_id(id: Handle<'_, rdma_cm_id>, channel: *mut rdma_event_channel) -> c_int {
-    number("rdma_migrate_id", || {
+    zero("rdma_migrate_id", || {
         let it = ConnectionId::of(id)?;
         it.migrate(channel)?;
         it.tell("rdma_migrate_id");
-        Ok(0)
+        Ok(())
     })
 }
 

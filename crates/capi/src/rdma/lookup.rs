@@ -3,8 +3,8 @@
 
 use super::addrinfo::{free, hints_for_c, look_up};
 use super::id::ConnectionId;
-use crate::boundary::number;
-use crate::errno::Errno;
+use crate::boundary::{number, zero};
+use crate::errno::{Errno, refuse_if};
 use crate::object::Object;
 use abi::{Handle, In, Out, rdma_addrinfo, rdma_cm_id};
 use hca::cm::{EventKind, Id};
@@ -124,9 +124,7 @@ pub unsafe extern "C" fn rdma_resolve_addrinfo(
     number("rdma_resolve_addrinfo", || {
         let it = ConnectionId::of(id)?;
         let hints = hints.as_ref();
-        if node.is_null() && service.is_null() && hints.is_none() {
-            return Err(Errno::null());
-        }
+        refuse_if!(node.is_null() && service.is_null() && hints.is_none(), Errno::null());
         let flags = hints.map_or(0, |hints| hints.ai_flags as u32);
         if flags & abi::RAI_SA != 0 {
             return match node.is_null() && service.is_null() && flags & abi::RAI_DNS == 0 {
@@ -177,11 +175,9 @@ impl ConnectionId {
 /// Fetches what was found. The list is the program's then.
 #[unsafe(export_name = "ubiverbs_rdma_query_addrinfo")]
 pub extern "C" fn rdma_query_addrinfo(id: Handle<'_, rdma_cm_id>, mut result: Out<'_, *mut rdma_addrinfo>) -> c_int {
-    number("rdma_query_addrinfo", || {
+    zero("rdma_query_addrinfo", || {
         let it = ConnectionId::of(id)?;
-        if result.is_null() {
-            return Err(Errno::null());
-        }
+        refuse_if!(result.is_null(), Errno::null());
         let mut state = it.state();
         let found = match &state.lookup {
             Lookup::Busy(answer) => crate::registry::lock(answer).take(),
@@ -189,6 +185,6 @@ pub extern "C" fn rdma_query_addrinfo(id: Handle<'_, rdma_cm_id>, mut result: Ou
         };
         result.write(found.ok_or(Errno::of(libc::ENOENT))?);
         state.lookup = Lookup::None;
-        Ok(0)
+        Ok(())
     })
 }

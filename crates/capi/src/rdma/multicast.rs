@@ -4,8 +4,8 @@ use super::address;
 use super::group::Group;
 use super::id::ConnectionId;
 use crate::acknowledgements::Acknowledgements;
-use crate::boundary::number;
-use crate::errno::Errno;
+use crate::boundary::{number, zero};
+use crate::errno::{Errno, refuse_if};
 use crate::object::Object;
 use crate::registry::Pointer;
 use abi::{Handle, In, rdma_cm_id, rdma_cm_join_mc_attr_ex};
@@ -70,15 +70,11 @@ pub unsafe extern "C" fn rdma_join_multicast_ex(
         let it = ConnectionId::of(id)?;
         let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
         let needed = abi::RDMA_CM_JOIN_MC_ATTR_ADDRESS | abi::RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
-        if attributes.comp_mask >= abi::RDMA_CM_JOIN_MC_ATTR_RESERVED {
-            return Err(Errno::of(libc::ENOTSUP));
-        }
+        refuse_if!(attributes.comp_mask >= abi::RDMA_CM_JOIN_MC_ATTR_RESERVED, Errno::of(libc::ENOTSUP));
         if attributes.comp_mask & needed != needed {
             return Err(Errno::invalid("comp_mask has address or join flags missing"));
         }
-        if attributes.join_flags >= abi::RDMA_MC_JOIN_FLAG_RESERVED {
-            return Err(Errno::invalid("no such join flag"));
-        }
+        refuse_if!(attributes.join_flags >= abi::RDMA_MC_JOIN_FLAG_RESERVED, Errno::invalid("no such join flag"));
         let send_only = attributes.join_flags == abi::RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER;
         it.tell("rdma_join_multicast_ex");
         // SAFETY: null, or an address.
@@ -92,7 +88,7 @@ pub unsafe extern "C" fn rdma_join_multicast_ex(
 /// `group` is null or a socket address.
 #[unsafe(export_name = "ubiverbs_rdma_leave_multicast")]
 pub unsafe extern "C" fn rdma_leave_multicast(id: Handle<'_, rdma_cm_id>, group: *mut sockaddr) -> c_int {
-    number("rdma_leave_multicast", || {
+    zero("rdma_leave_multicast", || {
         let it = ConnectionId::of(id)?;
         // SAFETY: null, or an address.
         let address = unsafe { address::group_from_c(group) }?;
@@ -113,6 +109,6 @@ pub unsafe extern "C" fn rdma_leave_multicast(id: Handle<'_, rdma_cm_id>, group:
         }
         it.wait_for_acks(&group.events);
         it.tell("rdma_leave_multicast");
-        Ok(0)
+        Ok(())
     })
 }

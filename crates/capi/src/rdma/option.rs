@@ -2,7 +2,7 @@
 
 use super::id::ConnectionId;
 use crate::boundary::number;
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::object::Object;
 use abi::{Handle, ibv_path_data, rdma_cm_id};
 use hca::cm::IdOption;
@@ -42,9 +42,7 @@ pub(super) unsafe fn set_path(it: &ConnectionId, data: *const c_void, length: us
         let path = unsafe { data.cast::<ibv_path_data>().add(at).read_unaligned() };
         path.flags & primary == primary
     };
-    if !(0..count).any(usable) {
-        return Err(Errno::invalid("none of the paths is the primary one in both directions"));
-    }
+    refuse_if!(!(0..count).any(usable), Errno::invalid("none of the paths is the primary one in both directions"));
     Ok(it.id.resolve_route()?)
 }
 

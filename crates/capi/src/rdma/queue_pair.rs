@@ -2,10 +2,10 @@
 
 use super::id::ConnectionId;
 use crate::address_handle::vector_to_c;
-use crate::boundary::{inner_failure, number, unreported};
+use crate::boundary::{inner_failure, unreported, zero};
 use crate::completion_channel::{ibv_create_comp_channel, ibv_destroy_comp_channel};
 use crate::completion_queue::{ibv_create_cq, ibv_destroy_cq};
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::object::{Object, field, set_field};
 use crate::protection_domain::Pd;
 use crate::queue_pair::QueuePair;
@@ -126,9 +126,7 @@ impl ConnectionId {
     fn make_cq(&self, entries: u32) -> Result<(*mut ibv_cq, *mut ibv_comp_channel), Errno> {
         let entries = c_int::try_from(entries).map_err(|_| Errno::INVALID)?;
         let channel = ibv_create_comp_channel(self.verbs());
-        if channel.is_null() {
-            return Err(last_error());
-        }
+        refuse_if!(channel.is_null(), last_error());
         // SAFETY: just made.
         let made = unsafe { Owned::new(channel) };
         let cq = ibv_create_cq(self.verbs(), entries, self.as_c().cast(), made.handle(), 0);
@@ -170,9 +168,7 @@ impl ConnectionId {
 
     fn create_qp(&self, attributes: &mut ibv_qp_init_attr_ex) -> Result<(), Errno> {
         let device = self.device()?;
-        if !self.qp().is_null() {
-            return Err(Errno::invalid("the id has a queue pair already"));
-        }
+        refuse_if!(!self.qp().is_null(), Errno::invalid("the id has a queue pair already"));
         match (field!(self.base, qp_type) == abi::IBV_QPT_UD, attributes.qp_type == abi::IBV_QPT_UD) {
             (true, false) => {
                 let why = "the id is for datagrams (RDMA_PS_UDP, RDMA_PS_IPOIB), and the queue pair is not of type UD";
@@ -240,9 +236,7 @@ impl ConnectionId {
     /// Makes the queue pair and takes it as far as it can go before there is a connection: datagrams need none.
     fn make_qp(&self, attributes: &mut ibv_qp_init_attr_ex) -> Result<*mut ibv_qp, Errno> {
         let qp = create_qp_ex(self.verbs(), attributes.into());
-        if qp.is_null() {
-            return Err(last_error());
-        }
+        refuse_if!(qp.is_null(), last_error());
         // SAFETY: just made.
         let made = unsafe { Owned::new(qp) };
         let states: &[State] = match field!(self.base, qp_type) {
@@ -262,10 +256,7 @@ impl ConnectionId {
 /// A queue pair for an id. Completion queues, protection domain and the like that are not given are the id's own.
 #[unsafe(export_name = "ubiverbs_rdma_create_qp_ex")]
 pub extern "C" fn rdma_create_qp_ex(id: Handle<'_, rdma_cm_id>, attributes: InOut<'_, ibv_qp_init_attr_ex>) -> c_int {
-    number("rdma_create_qp_ex", || {
-        ConnectionId::of(id)?.create_qp(attributes.as_mut().ok_or_else(Errno::null)?)?;
-        Ok(0)
-    })
+    zero("rdma_create_qp_ex", || ConnectionId::of(id)?.create_qp(attributes.as_mut().ok_or_else(Errno::null)?))
 }
 
 /// The plain form.
@@ -275,10 +266,9 @@ pub extern "C" fn rdma_create_qp(
     pd: Handle<'_, ibv_pd>,
     attributes: InOut<'_, ibv_qp_init_attr>,
 ) -> c_int {
-    number("rdma_create_qp", || {
+    zero("rdma_create_qp", || {
         let attributes = attributes.as_mut().ok_or_else(Errno::null)?;
-        ConnectionId::of(id)?.create_plain_qp(pd, attributes)?;
-        Ok(0)
+        ConnectionId::of(id)?.create_plain_qp(pd, attributes)
     })
 }
 
@@ -320,7 +310,7 @@ pub extern "C" fn rdma_init_qp_attr(
     out: InOut<'_, ibv_qp_attr>,
     mut mask: Out<'_, c_int>,
 ) -> c_int {
-    number("rdma_init_qp_attr", || {
+    zero("rdma_init_qp_attr", || {
         let it = ConnectionId::of(id)?;
         it.device()?;
         let out = out.as_mut().ok_or_else(Errno::null)?;
@@ -329,6 +319,6 @@ pub extern "C" fn rdma_init_qp_attr(
         let (attributes, bits) = attributes(&it.id.modify_for(state)?);
         mask.write(bits as c_int).ok_or_else(Errno::null)?;
         *out = attributes;
-        Ok(0)
+        Ok(())
     })
 }

@@ -2,8 +2,8 @@
 
 use super::id::ConnectionId;
 use super::queue_pair::last_error;
-use crate::boundary::{inner_failure, number, unreported};
-use crate::errno::Errno;
+use crate::boundary::{inner_failure, unreported, zero};
+use crate::errno::{Errno, refuse_if};
 use crate::object::{Object, field, set_field};
 use crate::shared_receive_queue::{create_srq_ex, ibv_destroy_srq};
 use abi::{Handle, InOut, Owned, ibv_pd, ibv_srq_init_attr, ibv_srq_init_attr_ex, rdma_cm_id};
@@ -13,9 +13,7 @@ use std::ptr::null_mut;
 impl ConnectionId {
     fn create_srq(&self, attributes: &mut ibv_srq_init_attr_ex) -> Result<(), Errno> {
         let device = self.device()?;
-        if !field!(self.base, srq).is_null() {
-            return Err(Errno::invalid("the id has a shared receive queue already"));
-        }
+        refuse_if!(!field!(self.base, srq).is_null(), Errno::invalid("the id has a shared receive queue already"));
         if attributes.comp_mask & abi::IBV_SRQ_INIT_ATTR_TYPE == 0 {
             return Err(Errno::invalid("comp_mask does not have the type"));
         }
@@ -49,10 +47,7 @@ impl ConnectionId {
 /// A shared receive queue for an id; what is not given is the id's own.
 #[unsafe(export_name = "ubiverbs_rdma_create_srq_ex")]
 pub extern "C" fn rdma_create_srq_ex(id: Handle<'_, rdma_cm_id>, attributes: InOut<'_, ibv_srq_init_attr_ex>) -> c_int {
-    number("rdma_create_srq_ex", || {
-        ConnectionId::of(id)?.create_srq(attributes.as_mut().ok_or_else(Errno::null)?)?;
-        Ok(0)
-    })
+    zero("rdma_create_srq_ex", || ConnectionId::of(id)?.create_srq(attributes.as_mut().ok_or_else(Errno::null)?))
 }
 
 /// The plain form; the id says of which type.
@@ -62,7 +57,7 @@ pub extern "C" fn rdma_create_srq(
     pd: Handle<'_, ibv_pd>,
     attributes: InOut<'_, ibv_srq_init_attr>,
 ) -> c_int {
-    number("rdma_create_srq", || {
+    zero("rdma_create_srq", || {
         let it = ConnectionId::of(id)?;
         let attributes = attributes.as_mut().ok_or_else(Errno::null)?;
         let is_xrc = field!(it.base, qp_type) == abi::IBV_QPT_XRC_RECV;
@@ -76,7 +71,7 @@ pub extern "C" fn rdma_create_srq(
         };
         it.create_srq(&mut extended)?;
         attributes.attr = extended.attr;
-        Ok(0)
+        Ok(())
     })
 }
 
@@ -88,9 +83,7 @@ pub extern "C" fn rdma_destroy_srq(id: Handle<'_, rdma_cm_id>) {
         if !field!(it.base, srq).is_null() {
             // SAFETY: the shared receive queue of the id, which the program gives up.
             let code = ibv_destroy_srq(unsafe { Owned::new(field!(it.base, srq)) });
-            if code != 0 {
-                return Err(inner_failure(code));
-            }
+            refuse_if!(code != 0, inner_failure(code));
             set_field!(it.base, srq, null_mut());
         }
         if it.qp().is_null() {

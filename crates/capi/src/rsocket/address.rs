@@ -1,6 +1,6 @@
 //! Addresses that programs give and get, with their lengths.
 
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::rdma::address::{from_c, to_c};
 use libc::{sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
 use std::net::SocketAddr;
@@ -12,12 +12,8 @@ const BAD_ADDRESS: Errno = Errno::of(libc::EFAULT);
 /// # Safety
 /// `address` is null or has `length` bytes.
 pub(super) unsafe fn given(address: *const sockaddr, length: socklen_t) -> Result<SocketAddr, Errno> {
-    if address.is_null() {
-        return Err(BAD_ADDRESS);
-    }
-    if (length as usize) < size_of::<libc::sa_family_t>() {
-        return Err(Errno::INVALID);
-    }
+    refuse_if!(address.is_null(), BAD_ADDRESS);
+    refuse_if!((length as usize) < size_of::<libc::sa_family_t>(), Errno::INVALID);
     // SAFETY: long enough for the family, which every address begins with.
     let family = i32::from(unsafe { (&raw const (*address).sa_family).read_unaligned() });
     let needed = match family {
@@ -27,9 +23,7 @@ pub(super) unsafe fn given(address: *const sockaddr, length: socklen_t) -> Resul
         _ => return Err(Errno::of(libc::EAFNOSUPPORT)),
     };
     let length = length as usize;
-    if length < needed {
-        return Err(Errno::INVALID);
-    }
+    refuse_if!(length < needed, Errno::INVALID);
     // SAFETY: all zeros are an address of no family.
     let mut whole: sockaddr_storage = unsafe { std::mem::zeroed() };
     let length = length.min(size_of::<sockaddr_storage>());
@@ -47,7 +41,7 @@ pub(super) unsafe fn maybe_given(address: *const sockaddr, length: socklen_t) ->
     if address.is_null() && length == 0 {
         return Ok(None);
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the address is `length` bytes long, as `given` asks.
     unsafe { given(address, length) }.map(Some)
 }
 
@@ -56,9 +50,7 @@ pub(super) unsafe fn maybe_given(address: *const sockaddr, length: socklen_t) ->
 /// # Safety
 /// `length` is null or a place; `address` is null or has as many bytes as `length` says.
 pub(super) unsafe fn answer(found: SocketAddr, address: *mut sockaddr, length: *mut socklen_t) -> Result<(), Errno> {
-    if address.is_null() || length.is_null() {
-        return Err(BAD_ADDRESS);
-    }
+    refuse_if!(address.is_null() || length.is_null(), BAD_ADDRESS);
     let storage = to_c(found);
     let whole = match found {
         SocketAddr::V4(_) => size_of::<sockaddr_in>(),
@@ -66,9 +58,7 @@ pub(super) unsafe fn answer(found: SocketAddr, address: *mut sockaddr, length: *
     };
     // SAFETY: a place of the program's.
     let room = unsafe { length.read() };
-    if i32::try_from(room).is_err() {
-        return Err(Errno::INVALID);
-    }
+    refuse_if!(i32::try_from(room).is_err(), Errno::INVALID);
     // SAFETY: the program has room for that many, and the storage has more.
     unsafe {
         let copied = whole.min(room as usize);

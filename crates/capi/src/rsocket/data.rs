@@ -4,7 +4,7 @@ use super::address;
 use super::table::{Kind, SocketEntry, entry};
 use super::waiting::{Operation, errno, perform, perform_in};
 use crate::boundary::data_path;
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use libc::{iovec, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 use sockets::{MAX_DATAGRAM, Receive, Scatter, Slices};
 use std::ffi::{c_int, c_void};
@@ -51,19 +51,13 @@ impl MessagePieces {
     /// # Safety
     /// `array` is null or has `count` elements, each of which is null or has the bytes that it says.
     unsafe fn new(array: *const iovec, count: usize) -> Result<MessagePieces, Errno> {
-        if count > libc::UIO_MAXIOV as usize {
-            return Err(Errno::INVALID);
-        }
-        if array.is_null() && count > 0 {
-            return Err(BAD_ADDRESS);
-        }
+        refuse_if!(count > libc::UIO_MAXIOV as usize, Errno::INVALID);
+        refuse_if!(array.is_null() && count > 0, BAD_ADDRESS);
         let mut length: usize = 0;
         for at in 0..count {
             // SAFETY: there are that many.
             let piece = unsafe { array.add(at).read() };
-            if piece.iov_base.is_null() && piece.iov_len > 0 {
-                return Err(BAD_ADDRESS);
-            }
+            refuse_if!(piece.iov_base.is_null() && piece.iov_len > 0, BAD_ADDRESS);
             length = length
                 .checked_add(piece.iov_len)
                 .filter(|length| *length <= MAX_BYTES_PER_CALL)
@@ -77,13 +71,11 @@ impl MessagePieces {
     /// # Safety
     /// The pieces are as `new` wants them, and readable.
     unsafe fn whole(&self) -> Result<Vec<u8>, Errno> {
-        if self.length > MAX_DATAGRAM {
-            return Err(Errno::of(libc::EMSGSIZE));
-        }
+        refuse_if!(self.length > MAX_DATAGRAM, Errno::of(libc::EMSGSIZE));
         let mut whole = Vec::with_capacity(self.length);
         while whole.len() < self.length {
             let mut room = [const { MaybeUninit::uninit() }; PIECES_PER_LOOK];
-            // SAFETY: the caller's promise.
+            // SAFETY: the pieces are readable, as this function asks.
             unsafe { self.fill(whole.len(), &mut room) }.iter().for_each(|piece| whole.extend_from_slice(piece));
         }
         Ok(whole)
@@ -259,7 +251,7 @@ unsafe fn send(
     flags: c_int,
     to: Result<Option<SocketAddr>, Errno>,
 ) -> ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: there are `count` pieces, and they are readable.
     let pieces = refuse_flags(flags).and_then(|()| unsafe { MessagePieces::new(array, count) });
     match pieces.and_then(|pieces| Ok((pieces, to?))) {
         Ok((pieces, to)) => perform(fd, flags, Send { pieces, sent: 0, to }),
@@ -279,7 +271,7 @@ unsafe fn receive(
     flags: c_int,
     about: Option<&mut (Option<SocketAddr>, bool)>,
 ) -> ssize_t {
-    // SAFETY: the caller's promise.
+    // SAFETY: there are `count` pieces, and they are writable.
     match refuse_flags(flags).and_then(|()| unsafe { MessagePieces::new(array, count) }) {
         Ok(pieces) => {
             let (peek, whole) = (flags & libc::MSG_PEEK != 0, flags & libc::MSG_WAITALL != 0);

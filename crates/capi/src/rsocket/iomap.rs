@@ -2,8 +2,8 @@
 
 use super::table::{SocketEntry, entry};
 use super::waiting::{Operation, errno, perform};
-use crate::boundary::{data_path, number};
-use crate::errno::Errno;
+use crate::boundary::{data_path, number, zero};
+use crate::errno::{Errno, refuse_if};
 use libc::{off_t, size_t};
 use sockets::{LentMemory, Slices, Waitable};
 use std::ffi::{c_int, c_void};
@@ -29,14 +29,12 @@ pub unsafe extern "C" fn riomap(
     let done = number("riomap", || {
         let entry = entry(fd)?;
         let socket = entry.stream()?;
-        if protection & !(libc::PROT_WRITE | libc::PROT_NONE) != 0 {
-            return Err(Errno::INVALID);
-        }
+        refuse_if!(protection & !(libc::PROT_WRITE | libc::PROT_NONE) != 0, Errno::INVALID);
         let domain = socket.domain()?;
         let short = u32::try_from(length).map_err(|_| Errno::INVALID)?;
         let for_peer = protection & libc::PROT_WRITE != 0;
         let access = Access::LOCAL_WRITE | if for_peer { Access::REMOTE_WRITE } else { Access::empty() };
-        // SAFETY: the caller's promise is the one asked for here.
+        // SAFETY: the memory stays mapped until it is unmapped here, as `riomap` asks.
         let key = unsafe { socket.nic().register(buffer.cast(), length, domain, access) }?;
         if answer == -1 {
             answer = buffer as usize as off_t;
@@ -51,12 +49,12 @@ pub unsafe extern "C" fn riomap(
 /// Takes memory back.
 #[unsafe(export_name = "ubiverbs_riounmap")]
 pub extern "C" fn riounmap(fd: c_int, buffer: *mut c_void, length: size_t) -> c_int {
-    number("riounmap", || {
+    zero("riounmap", || {
         let entry = entry(fd)?;
         let socket = entry.stream()?;
         let key = socket.take_back(buffer as u64, length)?;
         socket.nic().deregister(key)?;
-        Ok(0)
+        Ok(())
     })
 }
 

@@ -3,8 +3,8 @@
 use super::address;
 use super::table::{self, Kind, Numbered, SocketEntry, entry};
 use super::waiting::{Operation, errno, perform};
-use crate::boundary::number;
-use crate::errno::Errno;
+use crate::boundary::{number, zero};
+use crate::errno::{Errno, refuse_if};
 use crate::registry::lock;
 use crate::rsocket::repoll;
 use libc::{sockaddr, socklen_t};
@@ -34,9 +34,7 @@ pub(crate) fn make(domain: c_int, kind: c_int, protocol: c_int, numbered: Number
             (libc::SOCK_DGRAM, 0 | libc::IPPROTO_UDP) => false,
             _ => return Err(NOT_SUPPORTED),
         };
-        if !matches!(domain, libc::AF_INET | libc::AF_INET6) {
-            return Err(NOT_SUPPORTED);
-        }
+        refuse_if!(!matches!(domain, libc::AF_INET | libc::AF_INET6), NOT_SUPPORTED);
         let kind = match is_stream {
             true => Kind::Stream(Socket::new()?),
             false => Kind::Datagram(Datagram::new(domain == libc::AF_INET)?),
@@ -51,7 +49,7 @@ pub(crate) fn make(domain: c_int, kind: c_int, protocol: c_int, numbered: Number
 /// As for `bind`.
 #[unsafe(export_name = "ubiverbs_rbind")]
 pub unsafe extern "C" fn rbind(fd: c_int, address: *const sockaddr, length: socklen_t) -> c_int {
-    number("rbind", || {
+    zero("rbind", || {
         let entry = entry(fd)?;
         // SAFETY: as `bind` wants it.
         let address = unsafe { address::given(address, length) }?;
@@ -59,16 +57,16 @@ pub unsafe extern "C" fn rbind(fd: c_int, address: *const sockaddr, length: sock
             Kind::Stream(socket) => socket.bind(address)?,
             Kind::Datagram(socket) => socket.bind(address)?,
         }
-        Ok(0)
+        Ok(())
     })
 }
 
 /// Waits for connections from now on.
 #[unsafe(export_name = "ubiverbs_rlisten")]
 pub extern "C" fn rlisten(fd: c_int, backlog: c_int) -> c_int {
-    number("rlisten", || {
+    zero("rlisten", || {
         entry(fd)?.stream()?.listen(backlog)?;
-        Ok(0)
+        Ok(())
     })
 }
 
@@ -78,7 +76,7 @@ pub extern "C" fn rlisten(fd: c_int, backlog: c_int) -> c_int {
 /// As for `accept`.
 #[unsafe(export_name = "ubiverbs_raccept")]
 pub unsafe extern "C-unwind" fn raccept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
-    // SAFETY: the caller's promises.
+    // SAFETY: the address is null or has room for the length that is there, as `accept` asks.
     unsafe { take(fd, address, length, Numbered::Descriptor) }
 }
 
@@ -114,7 +112,7 @@ impl Operation for Accept {
     }
 }
 
-/// Connects. A socket that does not block answers `EINPROGRESS`.
+/// Connects. On a non-blocking socket it fails with `EINPROGRESS`.
 ///
 /// # Safety
 /// As for `connect`.
@@ -177,7 +175,7 @@ pub extern "C-unwind" fn rshutdown(fd: c_int, how: c_int) -> c_int {
 
 /// Ends a direction, or both, without waiting for anything, as `shutdown` does it.
 pub(crate) fn begin_shutdown(fd: c_int, how: c_int) -> c_int {
-    number("rshutdown", || {
+    zero("rshutdown", || {
         let which = match how {
             libc::SHUT_RD => Shutdown::Read,
             libc::SHUT_WR => Shutdown::Write,
@@ -185,7 +183,7 @@ pub(crate) fn begin_shutdown(fd: c_int, how: c_int) -> c_int {
             _ => return Err(Errno::INVALID),
         };
         entry(fd)?.stream()?.shutdown(which)?;
-        Ok(0)
+        Ok(())
     })
 }
 
@@ -225,7 +223,7 @@ pub(crate) fn close(fd: c_int, patience: Duration) -> c_int {
     if known < 0 {
         return known;
     }
-    number("rclose", || {
+    zero("rclose", || {
         let entry = table::remove(fd)?;
         entry.give_back_number();
         match (&entry.kind, lock(&entry.options).linger()) {
@@ -233,17 +231,17 @@ pub(crate) fn close(fd: c_int, patience: Duration) -> c_int {
             (Kind::Stream(socket), Some(Duration::ZERO)) => socket.abort(),
             (Kind::Stream(socket), said) => socket.close(said.unwrap_or(patience)),
         }
-        Ok(0)
+        Ok(())
     })
 }
 
 /// Closes a stream at once: what was not sent is lost.
 pub(crate) fn abort(fd: c_int) {
-    number("rclose", || {
+    zero("rclose", || {
         let entry = table::remove(fd)?;
         entry.give_back_number();
         entry.stream()?.abort();
-        Ok(0)
+        Ok(())
     });
 }
 
@@ -253,14 +251,13 @@ pub(crate) fn abort(fd: c_int) {
 /// As for `getpeername`.
 #[unsafe(export_name = "ubiverbs_rgetpeername")]
 pub unsafe extern "C" fn rgetpeername(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
-    number("rgetpeername", || {
+    zero("rgetpeername", || {
         let peer = match &entry(fd)?.kind {
             Kind::Stream(socket) => socket.peer_address()?,
             Kind::Datagram(socket) => socket.peer_address()?,
         };
         // SAFETY: as `getpeername` wants it.
-        unsafe { address::answer(peer, address, length) }?;
-        Ok(0)
+        unsafe { address::answer(peer, address, length) }
     })
 }
 
@@ -270,7 +267,7 @@ pub unsafe extern "C" fn rgetpeername(fd: c_int, address: *mut sockaddr, length:
 /// As for `getsockname`.
 #[unsafe(export_name = "ubiverbs_rgetsockname")]
 pub unsafe extern "C" fn rgetsockname(fd: c_int, address: *mut sockaddr, length: *mut socklen_t) -> c_int {
-    number("rgetsockname", || {
+    zero("rgetsockname", || {
         let entry = entry(fd)?;
         let none = match entry.family {
             libc::AF_INET6 => SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), 0),
@@ -281,7 +278,6 @@ pub unsafe extern "C" fn rgetsockname(fd: c_int, address: *mut sockaddr, length:
             Kind::Datagram(socket) => socket.local_address(),
         };
         // SAFETY: as `getsockname` wants it.
-        unsafe { address::answer(own.unwrap_or(none), address, length) }?;
-        Ok(0)
+        unsafe { address::answer(own.unwrap_or(none), address, length) }
     })
 }

@@ -1,8 +1,8 @@
 //! `rsetsockopt`, `rgetsockopt` and `rfcntl`.
 
 use super::table::{Kind, SocketEntry, entry};
-use crate::boundary::number;
-use crate::errno::Errno;
+use crate::boundary::{number, zero};
+use crate::errno::{Errno, refuse_if};
 use crate::registry::lock;
 use libc::{linger, socklen_t, tcp_info};
 use sockets::{Sizes, SocketOption};
@@ -59,12 +59,8 @@ fn clamp_queue(value: c_int) -> u16 {
 /// # Safety
 /// `value` is null or has `length` bytes.
 unsafe fn value_of<T: Copy>(value: *const c_void, length: socklen_t) -> Result<T, Errno> {
-    if value.is_null() {
-        return Err(Errno::of(libc::EFAULT));
-    }
-    if (length as usize) < size_of::<T>() {
-        return Err(Errno::INVALID);
-    }
+    refuse_if!(value.is_null(), Errno::of(libc::EFAULT));
+    refuse_if!((length as usize) < size_of::<T>(), Errno::INVALID);
     // SAFETY: as many bytes as a value has; every value of the types here is one of numbers.
     Ok(unsafe { value.cast::<T>().read_unaligned() })
 }
@@ -81,7 +77,7 @@ pub unsafe extern "C" fn rsetsockopt(
     value: *const c_void,
     length: socklen_t,
 ) -> c_int {
-    number("rsetsockopt", || {
+    zero("rsetsockopt", || {
         let entry = entry(fd)?;
         // SAFETY: as `setsockopt` wants it.
         let int = || unsafe { value_of::<c_int>(value, length) };
@@ -92,12 +88,8 @@ pub unsafe extern "C" fn rsetsockopt(
                 lock(&entry.options).linger = Some((linger.l_onoff, linger.l_linger));
             }
             (SOL_RDMA, RDMA_ROUTE) => {
-                if value.is_null() {
-                    return Err(Errno::of(libc::EFAULT));
-                }
-                if length == 0 || !(length as usize).is_multiple_of(PATH_DATA) {
-                    return Err(Errno::INVALID);
-                }
+                refuse_if!(value.is_null(), Errno::of(libc::EFAULT));
+                refuse_if!(length == 0 || !(length as usize).is_multiple_of(PATH_DATA), Errno::INVALID);
                 change_sizes(&entry, |_| {})?;
                 // SAFETY: as `setsockopt` wants it.
                 let route = unsafe { std::slice::from_raw_parts(value.cast::<u8>(), length as usize) };
@@ -110,7 +102,7 @@ pub unsafe extern "C" fn rsetsockopt(
                 Kind::Datagram(_) => unsafe { set_udp(&entry, level, name, value, length) }?,
             },
         }
-        Ok(0)
+        Ok(())
     })
 }
 
@@ -131,13 +123,9 @@ fn sizes(entry: &SocketEntry) -> Sizes {
 
 /// Options of the level that only sockets over RDMA have.
 fn set_rdma(entry: &SocketEntry, name: c_int, int: impl Fn() -> Result<c_int, Errno>) -> Result<(), Errno> {
-    if !matches!(name, RDMA_SQSIZE | RDMA_RQSIZE | RDMA_INLINE | RDMA_IOMAPSIZE) {
-        return Err(NOT_SUPPORTED);
-    }
+    refuse_if!(!matches!(name, RDMA_SQSIZE | RDMA_RQSIZE | RDMA_INLINE | RDMA_IOMAPSIZE), NOT_SUPPORTED);
     let value = int()?;
-    if value < 0 {
-        return Err(Errno::INVALID);
-    }
+    refuse_if!(value < 0, Errno::INVALID);
     change_sizes(entry, |sizes| match name {
         RDMA_SQSIZE => sizes.send_queue = clamp_queue(value),
         RDMA_RQSIZE => sizes.receive_queue = clamp_queue(value),
@@ -159,7 +147,7 @@ unsafe fn set_udp(
 ) -> Result<(), Errno> {
     let Kind::Datagram(socket) = &entry.kind else { return Err(NOT_SUPPORTED) };
     if level == libc::SOL_SOCKET && matches!(name, libc::SO_RCVBUF | libc::SO_SNDBUF) {
-        // SAFETY: the caller's promise.
+        // SAFETY: the value is `length` bytes long, as `setsockopt` asks.
         let bytes = unsafe { value_of::<c_int>(value, length) }?.max(0) as u32;
         // Once there are buffers they stay as they are.
         let _ = socket.set_sizes(|sizes| match name {
@@ -168,7 +156,7 @@ unsafe fn set_udp(
         });
         return Ok(());
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the value is `length` bytes long, as `setsockopt` asks.
     let call = |fd: c_int| unsafe { libc::setsockopt(fd, level, name, value, length) };
     // Before there is a socket of the kernel's, the descriptor's own says whether it is an option at all.
     match socket.with_udp(|udp| call(udp.as_raw_fd())).unwrap_or_else(|| call(entry.fd)) {
@@ -251,16 +239,12 @@ pub unsafe extern "C" fn rgetsockopt(
     value: *mut c_void,
     length: *mut socklen_t,
 ) -> c_int {
-    number("rgetsockopt", || {
+    zero("rgetsockopt", || {
         let entry = entry(fd)?;
-        if value.is_null() || length.is_null() {
-            return Err(Errno::of(libc::EFAULT));
-        }
+        refuse_if!(value.is_null() || length.is_null(), Errno::of(libc::EFAULT));
         // SAFETY: a place of the program's.
         let room = unsafe { length.read() };
-        if i32::try_from(room).is_err() {
-            return Err(Errno::INVALID);
-        }
+        refuse_if!(i32::try_from(room).is_err(), Errno::INVALID);
         let answer = match &entry.kind {
             Kind::Datagram(_) if level != SOL_RDMA && !is_size(level, name) => {
                 // SAFETY: as `getsockopt` wants it.
@@ -268,15 +252,13 @@ pub unsafe extern "C" fn rgetsockopt(
             }
             _ => get(&entry, level, name, room as usize)?,
         };
-        if (room as usize) < answer.len() {
-            return Err(Errno::INVALID);
-        }
+        refuse_if!((room as usize) < answer.len(), Errno::INVALID);
         // SAFETY: there is room for them, and they are this function's.
         unsafe {
             std::ptr::copy_nonoverlapping(answer.as_ptr(), value.cast(), answer.len());
             length.write(answer.len() as socklen_t);
         }
-        Ok(0)
+        Ok(())
     })
 }
 
@@ -293,12 +275,12 @@ unsafe fn get_udp(
     name: c_int,
     value: *mut c_void,
     length: *mut socklen_t,
-) -> Result<c_int, Errno> {
+) -> Result<(), Errno> {
     let Kind::Datagram(socket) = &entry.kind else { return Err(NOT_SUPPORTED) };
-    // SAFETY: the caller's promise.
+    // SAFETY: the value has room for the length that is there, as `getsockopt` asks.
     let call = |fd: c_int| unsafe { libc::getsockopt(fd, level, name, value, length) };
     match socket.with_udp(|udp| call(udp.as_raw_fd())).unwrap_or_else(|| call(entry.fd)) {
-        0 => Ok(0),
+        0 => Ok(()),
         _ => Err(std::io::Error::last_os_error().into()),
     }
 }
@@ -360,9 +342,7 @@ fn tcp_information(entry: &SocketEntry, room: usize) -> Result<Vec<u8>, Errno> {
 
 /// The route of the program's own, or the one that was found, as `struct ibv_path_data`.
 fn route(entry: &SocketEntry, options: &Options, room: usize) -> Result<Vec<u8>, Errno> {
-    if room < PATH_DATA {
-        return Err(Errno::INVALID);
-    }
+    refuse_if!(room < PATH_DATA, Errno::INVALID);
     if !options.route.is_empty() {
         return Ok(options.route.clone());
     }

@@ -4,9 +4,9 @@
 use super::table::{SocketEntry, find};
 use crate::boundary::{self, number};
 use crate::cancellation::{Turn, Waits, call_that_waits};
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use hca::{Look, Sleep};
-use libc::{fd_set, nfds_t, pollfd, timespec, timeval};
+use libc::{POLLERR, POLLHUP, POLLIN, POLLOUT, POLLPRI, fd_set, nfds_t, pollfd, timespec, timeval};
 use sockets::{Readiness, Settings, Wait, Waiter};
 use std::ffi::{c_int, c_short};
 use std::ptr::{null, null_mut};
@@ -256,10 +256,11 @@ pub unsafe extern "C-unwind" fn rselect(
     timeout: *mut timeval,
 ) -> c_int {
     let mut asked: *mut Selected = null_mut();
-    let known = number("rselect", || {
+    let sets = SelectSets([read, write, except]);
+    let known = boundary::zero("rselect", || {
         // SAFETY: as `select` wants them.
-        asked = Box::into_raw(unsafe { Selected::new(count, read, write, except, timeout) }?);
-        Ok(0)
+        asked = Box::into_raw(unsafe { Selected::new(count, sets, timeout) }?);
+        Ok(())
     });
     if known < 0 {
         return known;
@@ -271,7 +272,13 @@ pub unsafe extern "C-unwind" fn rselect(
     boundary::value("rselect", -1, || {
         // SAFETY: from the box above, and given up here; the sets are the program's.
         let selected = unsafe { Box::from_raw(asked) };
-        if answer < 0 { answer } else { selected.tell(read, write, except) }
+        match answer {
+            0.. if selected.fds.iter().any(|one| one.revents & libc::POLLNVAL != 0) => {
+                boundary::minus_one(Errno::of(libc::EBADF))
+            }
+            0.. => sets.answer(&selected.fds),
+            _ => answer,
+        }
     })
 }
 
@@ -284,16 +291,8 @@ struct Selected {
 impl Selected {
     /// # Safety
     /// As for `select`.
-    unsafe fn new(
-        count: c_int,
-        read: *mut fd_set,
-        write: *mut fd_set,
-        except: *mut fd_set,
-        timeout: *mut timeval,
-    ) -> Result<Box<Selected>, Errno> {
-        if !(0..=libc::FD_SETSIZE as c_int).contains(&count) {
-            return Err(Errno::INVALID);
-        }
+    unsafe fn new(count: c_int, sets: SelectSets, timeout: *mut timeval) -> Result<Box<Selected>, Errno> {
+        refuse_if!(!(0..=libc::FD_SETSIZE as c_int).contains(&count), Errno::INVALID);
         // SAFETY: null, or a time.
         let millis = match unsafe { timeout.as_ref() } {
             None => -1,
@@ -303,50 +302,77 @@ impl Selected {
                 millis.min(c_int::MAX.into()) as c_int
             }
         };
-        // SAFETY: null, or a set.
-        let has = |set: *mut fd_set, fd: c_int| !set.is_null() && unsafe { libc::FD_ISSET(fd, set) };
-        let mut fds = Vec::new();
-        for fd in 0..count {
-            let mut events = 0;
-            events |= if has(read, fd) { libc::POLLIN } else { 0 };
-            events |= if has(write, fd) { libc::POLLOUT } else { 0 };
-            events |= if has(except, fd) { libc::POLLPRI } else { 0 };
-            if events != 0 {
-                fds.push(pollfd { fd, events, revents: 0 });
-            }
-        }
-        Ok(Box::new(Selected { fds, millis }))
+        Ok(Box::new(Selected { fds: sets.asked(count), millis }))
+    }
+}
+
+/// The three sets of `select`, as bits. They may be longer than the type says.
+#[derive(Clone, Copy)]
+pub(crate) struct SelectSets(pub [*mut fd_set; 3]);
+
+/// What each of the three asks for, and what answers it.
+const SELECT_EVENTS: [(c_short, c_short); 3] =
+    [(POLLIN, POLLIN | POLLHUP | POLLERR), (POLLOUT, POLLOUT | POLLERR), (POLLPRI, POLLPRI)];
+
+impl SelectSets {
+    fn bit(set: *mut fd_set, fd: c_int) -> Option<(*mut u64, u64)> {
+        // SAFETY: the caller of `select` says that the sets have a bit for every descriptor below its number.
+        (!set.is_null()).then(|| (unsafe { set.cast::<u64>().add(fd as usize / 64) }, 1 << (fd % 64)))
     }
 
-    /// Writes down what is ready, and answers how many bits that is.
-    fn tell(&self, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set) -> c_int {
-        if self.fds.iter().any(|one| one.revents & libc::POLLNVAL != 0) {
-            boundary::report(Errno::of(libc::EBADF));
-            return -1;
-        }
-        let broken = libc::POLLHUP | libc::POLLERR;
+    pub(crate) fn events(self, fd: c_int) -> c_short {
+        let asked = self.0.iter().zip(SELECT_EVENTS).filter(|(set, _)| {
+            // SAFETY: as above.
+            SelectSets::bit(**set, fd).is_some_and(|(word, bit)| unsafe { *word } & bit != 0)
+        });
+        asked.fold(0, |events, (_, (asked, _))| events | asked)
+    }
+
+    pub(crate) fn asked(self, count: c_int) -> Vec<pollfd> {
+        let entry = |fd| pollfd { fd, events: self.events(fd), revents: 0 };
+        (0..count).map(entry).filter(|one| one.events != 0).collect()
+    }
+
+    /// Writes down what is ready, and returns how many bits that is.
+    pub(crate) fn answer(self, fds: &[pollfd]) -> c_int {
         let mut bits = 0;
-        for (set, asked, means) in [
-            (read, libc::POLLIN, libc::POLLIN | broken),
-            (write, libc::POLLOUT, libc::POLLOUT | libc::POLLERR),
-            (except, libc::POLLPRI, libc::POLLPRI),
-        ] {
-            if set.is_null() {
-                continue;
-            }
-            for one in &self.fds {
+        for one in fds {
+            for (set, (asked, means)) in self.0.iter().zip(SELECT_EVENTS) {
+                let Some((word, bit)) = SelectSets::bit(*set, one.fd) else { continue };
                 let is = one.events & asked != 0 && one.revents & means != 0;
-                // SAFETY: a set of the program's, and a descriptor that was in one.
-                unsafe {
-                    if is {
-                        libc::FD_SET(one.fd, set);
-                    } else {
-                        libc::FD_CLR(one.fd, set);
-                    }
-                }
+                // SAFETY: as above.
+                unsafe { *word = if is { *word | bit } else { *word & !bit } };
                 bits += c_int::from(is);
             }
         }
         bits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_become_questions_and_answers_become_sets() {
+        // SAFETY: all zeros are empty sets; descriptors are below their size.
+        unsafe {
+            let [mut read, mut write]: [fd_set; 2] = std::mem::zeroed();
+            libc::FD_SET(3, &raw mut read);
+            libc::FD_SET(3, &raw mut write);
+            libc::FD_SET(70, &raw mut read);
+            let sets = SelectSets([&raw mut read, &raw mut write, std::ptr::null_mut()]);
+            let mut asked = sets.asked(71);
+            assert_eq!(
+                asked.iter().map(|one| (one.fd, one.events)).collect::<Vec<_>>(),
+                [(3, POLLIN | POLLOUT), (70, POLLIN)]
+            );
+            assert_eq!(sets.asked(70).len(), 1);
+            asked[0].revents = POLLOUT;
+            asked[1].revents = POLLHUP;
+            assert_eq!(sets.answer(&asked), 2);
+            assert!(!libc::FD_ISSET(3, &raw const read) && libc::FD_ISSET(3, &raw const write));
+            assert!(libc::FD_ISSET(70, &raw const read));
+        }
     }
 }

@@ -2,8 +2,8 @@
 //! named by a descriptor of its own, which says nothing when it is looked at. Events are those of `poll`, and they are
 //! told as long as they last.
 
-use crate::boundary::number;
-use crate::errno::Errno;
+use crate::boundary::{number, zero};
+use crate::errno::{Errno, refuse_if};
 use crate::registry::{PerProcess, lock};
 use crate::rsocket::poll::rpoll;
 use libc::{epoll_event, pollfd};
@@ -55,9 +55,7 @@ impl Set {
         let known = members.iter().position(|member| member.descriptor == descriptor);
         let member = || -> Result<Member, Errno> {
             let epoll_event { events, u64: data } = event.ok_or(Errno::of(libc::EFAULT))?;
-            if events & !POLL_EVENTS != 0 {
-                return Err(Errno::invalid("events that poll does not have"));
-            }
+            refuse_if!(events & !POLL_EVENTS != 0, Errno::invalid("events that poll does not have"));
             Ok(Member { descriptor, events, data })
         };
         match (operation, known) {
@@ -87,15 +85,11 @@ pub(crate) fn close(descriptor: c_int) -> bool {
 #[unsafe(export_name = "ubiverbs_repoll_create")]
 pub extern "C" fn repoll_create(flags: c_int) -> c_int {
     number("repoll_create", || {
-        if flags & !libc::EPOLL_CLOEXEC != 0 {
-            return Err(Errno::invalid("the flag is EPOLL_CLOEXEC"));
-        }
+        refuse_if!(flags & !libc::EPOLL_CLOEXEC != 0, Errno::invalid("the flag is EPOLL_CLOEXEC"));
         let close_on_exec = if flags == 0 { 0 } else { libc::EFD_CLOEXEC };
         // SAFETY: a call without pointers.
         let bell = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | close_on_exec) };
-        if bell < 0 {
-            return Err(std::io::Error::last_os_error().into());
-        }
+        refuse_if!(bell < 0, std::io::Error::last_os_error().into());
         // SAFETY: just made, and the set's alone.
         let set = Set { bell: unsafe { OwnedFd::from_raw_fd(bell) }, members: Mutex::default() };
         PROCESS_SETS.lock().insert(bell, Arc::new(set));
@@ -109,19 +103,15 @@ pub extern "C" fn repoll_create(flags: c_int) -> c_int {
 /// `event` is null or an event.
 #[unsafe(export_name = "ubiverbs_repoll_ctl")]
 pub unsafe extern "C" fn repoll_ctl(set: c_int, operation: c_int, descriptor: c_int, event: *mut epoll_event) -> c_int {
-    number("repoll_ctl", || {
+    zero("repoll_ctl", || {
         let it = Set::of(set)?;
-        if descriptor < 0 {
-            return Err(Errno::of(libc::EBADF));
-        }
-        if descriptor == set {
-            return Err(Errno::invalid("a set in itself"));
-        }
+        refuse_if!(descriptor < 0, Errno::of(libc::EBADF));
+        refuse_if!(descriptor == set, Errno::invalid("a set in itself"));
         // SAFETY: null, or an event.
         let event = (!event.is_null()).then(|| unsafe { event.read_unaligned() });
         it.change(operation, descriptor, event)?;
         it.ring();
-        Ok(0)
+        Ok(())
     })
 }
 
@@ -199,12 +189,8 @@ fn checked(set: c_int, events: *mut epoll_event, room: c_int) -> Result<Arc<Set>
     let mut found = None;
     let answer = number("repoll_wait", || {
         let it = Set::of(set)?;
-        if room <= 0 {
-            return Err(Errno::invalid("room for no event"));
-        }
-        if events.is_null() {
-            return Err(Errno::of(libc::EFAULT));
-        }
+        refuse_if!(room <= 0, Errno::invalid("room for no event"));
+        refuse_if!(events.is_null(), Errno::of(libc::EFAULT));
         found = Some(it);
         Ok(0)
     });

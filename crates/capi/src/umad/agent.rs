@@ -79,7 +79,7 @@ pub unsafe extern "C" fn umad_register(
         class: class as u8,
         version: version as u8,
         oui: OPENIB_OUI,
-        // SAFETY: as the caller says.
+        // SAFETY: the mask is null or has 16 bytes.
         methods: unsafe { methods(mask) },
         rmpp_version,
         user_rmpp: false,
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn umad_register_oui(
         class: class as u8,
         version: 1,
         oui: u32::from_be_bytes([0, a, b, c]),
-        // SAFETY: as the caller says.
+        // SAFETY: the mask is null or has 16 bytes.
         methods: unsafe { methods(mask) },
         rmpp_version,
         user_rmpp: false,

@@ -14,7 +14,7 @@ pub(super) const HEADER_BYTES: usize = size_of::<ib_user_mad>();
 /// # Safety
 /// It is null, or a buffer that no other thread uses during `'a`.
 unsafe fn buffer<'a>(umad: *mut c_void) -> Option<&'a mut ib_user_mad> {
-    // SAFETY: as the caller says.
+    // SAFETY: null, or a buffer that only this thread uses.
     unsafe { umad.cast::<ib_user_mad>().as_mut() }
 }
 
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn umad_get_mad(umad: *mut c_void) -> *mut c_void {
 /// `umad` is null or a buffer.
 #[unsafe(export_name = "ubiverbs_umad_status")]
 pub unsafe extern "C" fn umad_status(umad: *mut c_void) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: null, or a buffer, as this function asks.
     unsafe { buffer(umad) }.map_or(NULL_ARGUMENT, |umad| umad.status as c_int)
 }
 
@@ -52,7 +52,7 @@ pub unsafe extern "C" fn umad_status(umad: *mut c_void) -> c_int {
 /// `umad` is null or a buffer.
 #[unsafe(export_name = "ubiverbs_umad_get_mad_addr")]
 pub unsafe extern "C" fn umad_get_mad_addr(umad: *mut c_void) -> *mut ib_mad_addr {
-    // SAFETY: as the caller says.
+    // SAFETY: null, or a buffer, as this function asks.
     unsafe { buffer(umad) }.map_or(null_mut(), |umad| &raw mut umad.addr)
 }
 
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn umad_get_mad_addr(umad: *mut c_void) -> *mut ib_mad_add
 /// `umad` is null or a buffer; `address` is null or an `ib_mad_addr`.
 #[unsafe(export_name = "ubiverbs_umad_set_grh")]
 pub unsafe extern "C" fn umad_set_grh(umad: *mut c_void, address: *mut c_void) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: null, or a buffer, as this function asks.
     let Some(umad) = (unsafe { buffer(umad) }) else { return NULL_ARGUMENT };
     // SAFETY: null, or an address. It may be the buffer's own: it is copied before that is changed.
     match unsafe { address.cast::<ib_mad_addr>().as_ref() }.copied() {
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn umad_set_grh(umad: *mut c_void, address: *mut c_void) -
 /// `umad` is null or a buffer.
 #[unsafe(export_name = "ubiverbs_umad_set_pkey")]
 pub unsafe extern "C" fn umad_set_pkey(umad: *mut c_void, index: c_int) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: null, or a buffer, as this function asks.
     let Some(umad) = (unsafe { buffer(umad) }) else { return NULL_ARGUMENT };
     umad.addr.pkey_index = index as u16;
     0
@@ -97,7 +97,7 @@ pub unsafe extern "C" fn umad_set_pkey(umad: *mut c_void, index: c_int) -> c_int
 /// `umad` is null or a buffer.
 #[unsafe(export_name = "ubiverbs_umad_get_pkey")]
 pub unsafe extern "C" fn umad_get_pkey(umad: *mut c_void) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: null, or a buffer, as this function asks.
     unsafe { buffer(umad) }.map_or(NULL_ARGUMENT, |umad| umad.addr.pkey_index.into())
 }
 
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn umad_get_pkey(umad: *mut c_void) -> c_int {
 /// `umad` is null or a buffer.
 #[unsafe(export_name = "ubiverbs_umad_set_addr")]
 pub unsafe extern "C" fn umad_set_addr(umad: *mut c_void, lid: c_int, qpn: c_int, sl: c_int, qkey: c_int) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: null, or a buffer, as this function asks.
     unsafe { umad_set_addr_net(umad, (lid as u16).to_be(), (qpn as u32).to_be(), sl, (qkey as u32).to_be()) }
 }
 
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn umad_set_addr(umad: *mut c_void, lid: c_int, qpn: c_int
 /// `umad` is null or a buffer.
 #[unsafe(export_name = "ubiverbs_umad_set_addr_net")]
 pub unsafe extern "C" fn umad_set_addr_net(umad: *mut c_void, lid: u16, qpn: u32, sl: c_int, qkey: u32) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: null, or a buffer, as this function asks.
     let Some(umad) = (unsafe { buffer(umad) }) else { return NULL_ARGUMENT };
     let to = &mut umad.addr;
     (to.lid, to.qpn, to.sl, to.qkey) = (lid, qpn, sl as u8, qkey);

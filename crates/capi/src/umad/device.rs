@@ -2,9 +2,9 @@
 
 use super::negative;
 use super::resolve::{self, ONLY_PORT};
-use crate::boundary::{caught, report};
+use crate::boundary::{caught, number, report};
 use crate::device::copy_string;
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use abi::{InOut, Out, UMAD_CA_NAME_LEN, umad_ca, umad_device_node, umad_port};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr::null_mut;
@@ -38,10 +38,8 @@ pub extern "C" fn umad_done() -> c_int {
 /// `names` is null or has room for `max` names.
 #[unsafe(export_name = "ubiverbs_umad_get_cas_names")]
 pub unsafe extern "C" fn umad_get_cas_names(names: *mut [c_char; UMAD_CA_NAME_LEN], max: c_int) -> c_int {
-    let found = caught("umad_get_cas_names", || {
-        if names.is_null() {
-            return Err(Errno::null());
-        }
+    number("umad_get_cas_names", || {
+        refuse_if!(names.is_null(), Errno::null());
         let (_, devices) = resolve::devices()?;
         let mut known: Vec<&str> =
             devices.iter().map(|device| device.name()).filter(|name| name.len() < UMAD_CA_NAME_LEN).collect();
@@ -54,10 +52,6 @@ pub unsafe extern "C" fn umad_get_cas_names(names: *mut [c_char; UMAD_CA_NAME_LE
             unsafe { names.add(at).write(text) };
         }
         Ok(known.len() as c_int)
-    });
-    found.unwrap_or_else(|error| {
-        report(error);
-        -1
     })
 }
 
@@ -126,9 +120,7 @@ pub(super) fn ca_of(device: &hca::Device) -> Result<umad_ca, Errno> {
 #[unsafe(export_name = "ubiverbs_umad_get_ca")]
 pub unsafe extern "C" fn umad_get_ca(name: *const c_char, mut ca: Out<'_, umad_ca>) -> c_int {
     negative("umad_get_ca", || {
-        if ca.is_null() {
-            return Err(Errno::null());
-        }
+        refuse_if!(ca.is_null(), Errno::null());
         let (_, devices) = resolve::devices()?;
         // SAFETY: null or a string, says the caller.
         let wanted = unsafe { resolve::name(name) };
@@ -169,9 +161,7 @@ pub(super) fn release(ca: &mut umad_ca) {
 #[unsafe(export_name = "ubiverbs_umad_get_port")]
 pub unsafe extern "C" fn umad_get_port(name: *const c_char, number: c_int, mut port: Out<'_, umad_port>) -> c_int {
     negative("umad_get_port", || {
-        if port.is_null() {
-            return Err(Errno::null());
-        }
+        refuse_if!(port.is_null(), Errno::null());
         let (_, devices) = resolve::devices()?;
         // SAFETY: null or a string, says the caller.
         let wanted = unsafe { resolve::name(name) };
@@ -209,9 +199,7 @@ pub unsafe extern "C" fn umad_get_ca_portguids(name: *const c_char, guids: *mut 
             return Ok(0);
         }
         // Port 0 is that of switches.
-        if max < ONLY_PORT + 1 {
-            return Err(Errno::NO_MEMORY);
-        }
+        refuse_if!(max < ONLY_PORT + 1, Errno::NO_MEMORY);
         let gid = device.port().gid(0).unwrap_or_default().octets();
         let guid = gid.last_chunk::<8>().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
         // SAFETY: not null, so with room for two and more.
@@ -236,9 +224,7 @@ pub unsafe extern "C" fn umad_get_issm_path(
 ) -> c_int {
     negative("umad_get_issm_path", || {
         let room = usize::try_from(max).unwrap_or(0);
-        if path.is_null() || room == 0 {
-            return Err(Errno::null());
-        }
+        refuse_if!(path.is_null() || room == 0, Errno::null());
         let (_, devices) = resolve::devices()?;
         // SAFETY: null or a string, says the caller.
         let wanted = unsafe { resolve::name(name) };
@@ -310,7 +296,7 @@ unsafe fn free_list(mut node: *mut umad_device_node) {
 /// `head` is null or from [`umad_get_ca_device_list`], and not used any more.
 #[unsafe(export_name = "ubiverbs_umad_free_ca_device_list")]
 pub unsafe extern "C" fn umad_free_ca_device_list(head: *mut umad_device_node) {
-    // SAFETY: as the caller says.
+    // SAFETY: null, or a list of ours that nothing uses any more.
     unsafe { free_list(head) };
 }
 
@@ -321,9 +307,7 @@ pub unsafe extern "C" fn umad_free_ca_device_list(head: *mut umad_device_node) {
 #[unsafe(export_name = "ubiverbs_umad_sort_ca_device_list")]
 pub unsafe extern "C" fn umad_sort_ca_device_list(head: *mut *mut umad_device_node, size: usize) -> c_int {
     crate::boundary::status("umad_sort_ca_device_list", || {
-        if head.is_null() {
-            return Err(Errno::null());
-        }
+        refuse_if!(head.is_null(), Errno::null());
         let mut nodes = Vec::new();
         // SAFETY: a list whose nodes and names live; it is changed below, after it was read.
         unsafe {
@@ -333,9 +317,7 @@ pub unsafe extern "C" fn umad_sort_ca_device_list(head: *mut *mut umad_device_no
                 node = (*node).next;
             }
         }
-        if size != 0 && size != nodes.len() {
-            return Err(Errno::INVALID);
-        }
+        refuse_if!(size != 0 && size != nodes.len(), Errno::INVALID);
         // SAFETY: nodes of the list, whose names are strings.
         nodes.sort_by_key(|node| unsafe { CStr::from_ptr((**node).ca_name) });
         let mut next = null_mut();

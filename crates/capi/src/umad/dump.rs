@@ -37,7 +37,7 @@ fn warn(function: &str, text: &str) {
 #[unsafe(export_name = "ubiverbs_umad_addr_dump")]
 pub unsafe extern "C" fn umad_addr_dump(address: *mut ib_mad_addr) {
     unreported("umad_addr_dump", || {
-        // SAFETY: as the caller says.
+        // SAFETY: null, or an address.
         if let Some(address) = unsafe { address.as_ref() } {
             print_address(address);
         }
@@ -74,7 +74,7 @@ fn print_address(address: &ib_mad_addr) {
 #[unsafe(export_name = "ubiverbs_umad_dump")]
 pub unsafe extern "C" fn umad_dump(umad: *mut c_void) {
     unreported("umad_dump", || {
-        // SAFETY: as the caller says.
+        // SAFETY: null, or a buffer.
         if let Some(umad) = unsafe { umad.cast::<ib_user_mad>().as_ref() } {
             print(umad);
         }

@@ -1,9 +1,9 @@
 //! Pairs of devices for subnet and for general management, which releases after 44 know. Here both are the same device.
 
 use super::resolve::{self, ONLY_PORT};
-use crate::boundary::{caught, report};
+use crate::boundary::number;
 use crate::device::copy_string;
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use abi::{UMAD_CA_NAME_LEN, umad_ca_pair};
 use std::ffi::{c_char, c_int, c_uint};
 
@@ -19,10 +19,8 @@ fn pair_of(device: &hca::Device, port: u32) -> umad_ca_pair {
 /// `pairs` is null or has room for `max`.
 #[unsafe(export_name = "ubiverbs_umad_get_smi_gsi_pairs")]
 pub unsafe extern "C" fn umad_get_smi_gsi_pairs(pairs: *mut umad_ca_pair, max: usize) -> c_int {
-    let found = caught("umad_get_smi_gsi_pairs", || {
-        if pairs.is_null() {
-            return Err(Errno::null());
-        }
+    number("umad_get_smi_gsi_pairs", || {
+        refuse_if!(pairs.is_null(), Errno::null());
         let (_, mut devices) = resolve::devices()?;
         devices.sort_by(|one, other| one.name().cmp(other.name()));
         // A port without address has no GUID to tell it by.
@@ -34,10 +32,6 @@ pub unsafe extern "C" fn umad_get_smi_gsi_pairs(pairs: *mut umad_ca_pair, max: u
             count += 1;
         }
         Ok(count)
-    });
-    found.unwrap_or_else(|error| {
-        report(error);
-        -1
     })
 }
 

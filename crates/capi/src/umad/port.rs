@@ -3,7 +3,7 @@
 use super::datagram::HEADER_BYTES;
 use super::{dump, negative, resolve};
 use crate::boundary::{caught, report};
-use crate::errno::Errno;
+use crate::errno::{Errno, refuse_if};
 use crate::registry::PerProcess;
 use abi::{ib_mad_addr, ib_user_mad};
 use hca::ManagementPort;
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn umad_open_port(name: *const c_char, number: c_int) -> c
 /// `name` is null or a C string.
 #[unsafe(export_name = "ubiverbs_umad_open_smi_port")]
 pub unsafe extern "C" fn umad_open_smi_port(name: *const c_char, number: c_int) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: the name is null or a C string.
     unsafe { umad_open_port(name, number) }
 }
 
@@ -121,9 +121,7 @@ fn send(
         0 => Peer::Lid(u16::from_be(address.lid)),
         _ => {
             let remote = Gid::new(address.gid);
-            if remote.is_zero() || remote.is_multicast() {
-                return Err(SendError::NoRoute);
-            }
+            refuse_if!(remote.is_zero() || remote.is_multicast(), SendError::NoRoute);
             Peer::Address(Route {
                 local: port.source(address.gid_index, remote).ok_or(SendError::NoRoute)?,
                 remote,
@@ -188,7 +186,7 @@ pub unsafe extern "C-unwind" fn umad_recv(
 ) -> c_int {
     let until = Instant::now() + Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0));
     loop {
-        // SAFETY: the pointers are as the caller says.
+        // SAFETY: null, or a buffer with the room that the length says.
         let look = caught("umad_recv", || unsafe { take(fd, umad, length) });
         let answer = match look {
             Ok(DatagramPoll::Done(answer)) => answer,

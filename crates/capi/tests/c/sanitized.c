@@ -39,7 +39,7 @@ static void close_end(struct end *end)
 	free(end->memory);
 }
 
-/* Sends, and takes what comes, by turns with the other end. */
+/* Sends, and takes what comes, alternately with the other end. */
 static void *play(void *argument)
 {
 	struct end *end = argument;

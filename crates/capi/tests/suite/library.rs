@@ -7,12 +7,12 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Seconds until a program is stuck.
-const PATIENCE: u64 = 300;
+const PROGRAM_TIMEOUT_SECONDS: u64 = 300;
 
 /// A directory with the libraries, and one with the newest rdma-core as `cargo xtask newest` makes it. A caller that
 /// has them already says so with these variables.
-const LIBRARY: &str = "UBIVERBS_TEST_LIBRARY";
-const NEWEST: &str = "UBIVERBS_TEST_NEWEST";
+const LIBRARY_VARIABLE: &str = "UBIVERBS_TEST_LIBRARY";
+const NEWEST_VARIABLE: &str = "UBIVERBS_TEST_NEWEST";
 
 /// How processes reach one another, and a process itself: the values of `UBIVERBS_LINK`.
 #[derive(Clone, Copy, Debug)]
@@ -23,9 +23,9 @@ pub enum Link {
 
 /// The directory with `libibverbs.so.1`, `librdmacm.so.1` and `libibumad.so.3`.
 pub fn directory() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        if let Some(directory) = std::env::var_os(LIBRARY) {
+    static LIBRARY_FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARY_FOLDER.get_or_init(|| {
+        if let Some(directory) = std::env::var_os(LIBRARY_VARIABLE) {
             return directory.into();
         }
         let mut build = Command::new(env!("CARGO"));
@@ -43,7 +43,7 @@ pub fn directory() -> &'static Path {
 pub fn newest() -> &'static Path {
     static UNPACKED: OnceLock<PathBuf> = OnceLock::new();
     UNPACKED.get_or_init(|| {
-        if let Some(place) = std::env::var_os(NEWEST) {
+        if let Some(place) = std::env::var_os(NEWEST_VARIABLE) {
             return place.into();
         }
         let mut get = Command::new(env!("CARGO"));
@@ -58,12 +58,12 @@ pub fn newest() -> &'static Path {
 /// A program that runs on the library, and is stopped when it takes too long.
 pub fn on_library(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = Command::new("timeout");
-    command.arg("--kill-after=5").arg(PATIENCE.to_string()).arg(program);
+    command.arg("--kill-after=5").arg(PROGRAM_TIMEOUT_SECONDS.to_string()).arg(program);
     command.env("LD_LIBRARY_PATH", directory()).env_remove("UBIVERBS_LOG").env_remove("UBIVERBS_LINK");
     command
 }
 
-/// The same over a link.
+/// A program that runs on the library over a link.
 pub fn on_link(link: Link, program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = on_library(program);
     let name = match link {
@@ -74,8 +74,8 @@ pub fn on_link(link: Link, program: impl AsRef<std::ffi::OsStr>) -> Command {
     command
 }
 
-/// The same on a host of its own, where every user may have raw packets: a network namespace, and a /dev/shm, where the counters
-/// of ended processes are.
+/// A program on the library and a host of its own, where every user may have raw packets: a network namespace, and a
+/// /dev/shm, where the counters of ended processes are.
 pub fn in_namespace(program: impl AsRef<std::ffi::OsStr>) -> Command {
     let mut command = on_library("unshare");
     if rustix::process::geteuid().is_root() {
@@ -90,8 +90,8 @@ pub fn in_namespace(program: impl AsRef<std::ffi::OsStr>) -> Command {
 
 /// Only one test at a time drives programs that poll.
 pub fn alone() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What a program wrote, with its name, for messages.

@@ -2,7 +2,7 @@
 //!
 //! - `symbols`: what the libraries export, and that they can be copied, loaded and linked against
 //! - `programs`: programs in C and C++, compiled here
-//! - `sockets`: programs of sockets on `librspreload.so`
+//! - `sockets`: socket programs on `librspreload.so`
 //! - `streams`: programs in C and streams of the Rust API talk to each other
 //! - `pyverbs`: rdma-core's own tests, in Python
 //! - `sanitizers`: programs built with sanitizers

@@ -46,6 +46,8 @@ on_both_links! {
     messages_find_the_buffers_that_their_tags_match: "cc" "tag_matching.c",
     threads_with_little_stack_are_refused_and_not_ended: "cc" "stacks.c",
     nics_of_one_host_reach_one_another: "cc" "several_nics.c",
+    programs_hear_what_a_failure_script_breaks: "cc" "broken_on_purpose.c",
+    processes_fork_and_close_and_become_another_while_a_script_breaks_them: "cc" "broken_processes.c",
 }
 
 /// The stand-in for a GPU's driver, which a program loads as it would load the driver.
@@ -250,7 +252,7 @@ fn with_a_limit_of_file_sizes_there_is_udp() {
 /// A program that belongs to another user, and runs as that user, writes no files that the first one names.
 #[test]
 fn a_set_uid_program_believes_no_variable() {
-    const NOBODY: u32 = 65_534;
+    const NOBODY_UID: u32 = 65_534;
     // In a directory of its own, where that user may look: the path to the library must be in the program, too.
     let place = std::env::temp_dir().join(format!("ubiverbs-set-uid-{}", std::process::id()));
     std::fs::create_dir_all(&place).unwrap();
@@ -265,7 +267,7 @@ fn a_set_uid_program_believes_no_variable() {
     succeed(compiler.arg("-L").arg(library::directory()).args(["-lrdmacm", "-libverbs"]));
     let _turn = alone();
     for set_uid in [true, false] {
-        let owner = if set_uid { Some(NOBODY) } else { Some(0) };
+        let owner = if set_uid { Some(NOBODY_UID) } else { Some(0) };
         std::os::unix::fs::chown(&program, owner, None).expect("root runs the tests that need another user");
         std::fs::set_permissions(&program, Permissions::from_mode(0o4755)).unwrap();
         let mut command = on_library(&program);
@@ -332,7 +334,7 @@ fn libibmad_asks_a_port_for_its_counters() {
     succeed(&mut in_namespace(program));
 }
 
-/// The same program on the distribution's library prints the same, but for the number of its process.
+/// A program prints on the distribution's library what it prints on ours, but for the number of its process.
 #[test]
 fn names_of_management_are_those_of_the_original() {
     let program = compile("cc", "umad_names.c");

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Where Debian has the suite, compressed.
-const SHIPPED: &str = "/usr/share/doc/rdma-core/tests";
+const DEBIAN_SUITE_FOLDER: &str = "/usr/share/doc/rdma-core/tests";
 
 /// The modules that are about more than one vendor's hardware, but for the connection manager.
 const MODULES: [&str; 18] = [
@@ -42,7 +42,7 @@ fn unpacked(link: Link) -> PathBuf {
     let place = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("pyverbs-{link:?}"));
     let _ = fs::remove_dir_all(&place);
     fs::create_dir_all(place.join("tests")).unwrap();
-    let shipped = fs::read_dir(SHIPPED).expect("the suite is missing: apt-get install python3-pyverbs");
+    let shipped = fs::read_dir(DEBIAN_SUITE_FOLDER).expect("the suite is missing: apt-get install python3-pyverbs");
     for entry in shipped.flatten() {
         let name = entry.file_name().into_string().expect("a name");
         let to = place.join("tests").join(name.trim_end_matches(".gz"));

@@ -85,7 +85,7 @@ fn plain(word: &str) -> String {
     std::iter::from_fn(next).collect()
 }
 
-/// The other way round.
+/// A word as bash writes it, with a backslash before each special character.
 fn quoted(word: &str) -> String {
     let special = |character: char| " \t'\"\\$&;()<>|*?[]#`!".contains(character);
     word.chars().flat_map(|character| special(character).then_some('\\').into_iter().chain([character])).collect()

@@ -107,7 +107,7 @@ impl Log {
         super::explain(&self.entries().into_iter().cloned().collect::<Vec<_>>(), out)
     }
 
-    /// The same for programs.
+    /// The explanations as JSON, for programs.
     pub fn json(&self) -> Value {
         let lines: Vec<Value> = self
             .groups

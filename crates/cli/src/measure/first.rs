@@ -135,7 +135,7 @@ impl FirstSide<'_> {
             && (!point.carrier.is_limit() || self.connections.bare.as_ref().is_some_and(limit))
     }
 
-    /// Measures each of the points for about `time`, by turns, in so many rounds. `step` is called before each run.
+    /// Measures each point for about `time`, in so many alternating rounds. `step` is called before each run.
     pub fn measure(
         &mut self,
         points: &[Point],

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// How many bytes each SEND carries.
 pub const SEND_BYTES: usize = 64;
 
-/// How many threads each side has, by turns: as many as there are processors for, but two in any case.
+/// The numbers of threads a side that are measured: as many as there are processors for, but two in any case.
 pub fn counts() -> Vec<u32> {
     let most = (machine::processors() as u32 / 2).clamp(2, super::MOST_THREADS as u32);
     let fewer = std::iter::successors(Some(1), |count| Some(2 * count)).take_while(|count| *count < most);

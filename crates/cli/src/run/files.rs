@@ -57,7 +57,7 @@ pub fn place() -> Result<PathBuf, Failure> {
 
 /// A directory that was not there. Others write where temporary files go: a name that can be foreseen could be taken on
 /// purpose.
-pub(super) fn fresh_directory(place: &Path) -> Result<PathBuf, Failure> {
+pub fn fresh_directory(place: &Path) -> Result<PathBuf, Failure> {
     let mut attempts = 0;
     loop {
         // Keys of a hasher are random.

@@ -31,8 +31,20 @@ fn bash(words: &[&str]) -> Vec<String> {
 #[test]
 fn bash_completes_commands_options_devices_and_statuses() {
     let commands = bash(&[""]);
-    for command in ["demo", "bench", "run", "devices", "doctor", "cluster", "simulate", "explain", "why", "completions"]
-    {
+    for command in [
+        "demo",
+        "bench",
+        "run",
+        "inject",
+        "devices",
+        "doctor",
+        "cluster",
+        "simulate",
+        "torture",
+        "explain",
+        "why",
+        "completions",
+    ] {
         assert!(commands.iter().any(|offered| offered == command), "{commands:?}");
     }
     assert!(!commands.iter().any(|offered| offered == "peer" || offered == "tidy"), "{commands:?}");

@@ -8,7 +8,7 @@ use std::net::TcpListener;
 use std::time::Duration;
 
 /// Long enough for a busy machine, short enough to be called bounded.
-const SOON: Duration = Duration::from_secs(30);
+const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[track_caller]
 fn all_right(document: &Value) {
@@ -83,7 +83,7 @@ fn a_peer_that_is_killed_ends_the_demo_with_the_reason() {
         let bob = bob_of(&mut demo);
         demo.line_with(when);
         kill(bob);
-        let (code, errors) = demo.end_within(SOON);
+        let (code, errors) = demo.end_within(STEP_TIMEOUT);
         assert_eq!(code, Some(1), "killed at {when:?}: {errors}");
         assert!(errors.contains("the peer is gone"), "killed at {when:?}: {errors}");
         assert!(!is_alive(bob));
@@ -135,7 +135,7 @@ fn two_halves_find_each_other_over_either_family() {
         assert_eq!(document["bob"]["address"], bare);
         server.line_with("bob: Write: all 1048576 bytes");
         server.line_with("alice said farewell");
-        assert_eq!(server.end_within(SOON).0, Some(0));
+        assert_eq!(server.end_within(STEP_TIMEOUT).0, Some(0));
     }
 }
 
@@ -147,7 +147,7 @@ fn a_server_whose_caller_dies_says_so() {
     let mut alice = Running::start(&["demo", "--connect", &place]);
     alice.line_with("Now the same two");
     alice.kill();
-    let (code, errors) = server.end_within(SOON);
+    let (code, errors) = server.end_within(STEP_TIMEOUT);
     assert_eq!(code, Some(1), "{errors}");
     assert!(errors.contains("the peer is gone"), "{errors}");
 }

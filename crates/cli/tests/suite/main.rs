@@ -11,6 +11,7 @@
 //! - `simulated`: `demo` on simulated hosts
 //! - `sources`: what the sources must do, such as escape the names that others gave
 //! - `strangers`: who comes to a `--server` without its secret, and what a caller may ask for
+//! - `torture`: commands under failure scripts
 //! - `program`: the program, started and listened to
 
 mod bench;
@@ -25,3 +26,4 @@ mod simulate;
 mod simulated;
 mod sources;
 mod strangers;
+mod torture;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// The program beside empty libraries, in a directory of this test's own.
-fn installed(name: &str) -> PathBuf {
+pub fn installed(name: &str) -> PathBuf {
     let place = scratch(name);
     let _ = fs::remove_dir_all(&place);
     for directory in ["bin", "lib"] {

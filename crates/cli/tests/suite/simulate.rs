@@ -95,3 +95,42 @@ fn what_is_wrong_is_told_with_the_line_or_the_option() {
         assert!(output.stdout.is_empty());
     }
 }
+
+#[test]
+fn failure_scripts_break_hosts_and_cables_and_say_what_they_cannot() {
+    let directory = directory("failures");
+    let script = directory.join("broken.toml");
+    let run = |text: &str| {
+        fs::write(&script, text).unwrap();
+        let output = ubiverbs(&["simulate", "--hosts", "9", "--json", "--script", script.to_str().unwrap()]);
+        (output.status.code(), String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let lost = |text: &str| {
+        let (code, json, told) = run(text);
+        assert_eq!(code, Some(0), "{text}: {told}");
+        let document: serde_json::Value = serde_json::from_str(&json).expect("a JSON document");
+        let count = |name| document["counts"][name].as_u64().unwrap_or_else(|| panic!("no {name} in {json}"));
+        count("dropped_down") + count("dropped_lost")
+    };
+    assert_eq!(lost("about = 'nothing breaks'\n"), 0);
+    assert!(lost("[[failure]]\nat = '10us'\nfor = '100us'\nhost = 'host3'\ndo = 'port-down'\n") > 0);
+    assert!(lost("[[failure]]\nat = '0s'\nhost = '0'\nto = 'switch0'\ndo = 'loss'\nchance = '5%'\n") > 0);
+    assert!(lost("[[failure]]\nat = '0s'\nfor = '1ms'\ndo = 'flap'\nperiod = '20us'\n") > 0, "all hosts");
+    assert_eq!(lost("[[failure]]\nat = '5us'\nhost = 'host2'\ndo = 'slow'\nshare = '50%'\n"), 0);
+    for (text, said) in [
+        ("[[failure]]\nat = '1s'\ndo = 'qp-error'\n", "line 3: qp-error means nothing to simulated hosts and cables"),
+        ("[[failure]]\ncall = 'ibv_reg_mr'\ndo = 'port-down'\n", "line 3: the simulator strikes at times"),
+        (
+            "[[failure]]\nat = '1s'\ndevice = 'ubi_0'\ndo = 'port-down'\n",
+            "line 4: device means nothing to the simulator",
+        ),
+        ("[[failure]]\nat = '1s'\nhost = 'host9'\ndo = 'port-down'\n", "line 4: there is no host 9 among 9"),
+        ("[[failure]]\nat = '1s'\nevery = '2s'\ndo = 'port-down'\n", "line 4: it strikes without end"),
+        ("[[failure]]\nat = '1s'\ndo = 'black-hole'\ndirection = 'in'\n", "line 3: direction = \"in\""),
+        ("[[failure]]\nat = '1s'\ndo = 'port-dwn'\n", "line 3: \"port-dwn\" is no failure"),
+    ] {
+        let (code, _, told) = run(text);
+        assert_eq!(code, Some(2), "{told}");
+        assert!(told.contains(&format!("broken.toml: {said}")), "{told}");
+    }
+}

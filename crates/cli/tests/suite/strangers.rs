@@ -10,7 +10,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 /// Longer than a busy machine takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A server with a secret that it has drawn; where it waits, and the secret.
 fn server(command: &str) -> (Running, String, String) {
@@ -24,7 +24,7 @@ fn server(command: &str) -> (Running, String, String) {
 /// A stranger that has heard the first line: the server's number.
 fn stranger(place: &str) -> (BufReader<TcpStream>, String) {
     let stream = TcpStream::connect(place).expect("it listens");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    stream.set_read_timeout(Some(REPLY_TIMEOUT)).expect("a timeout");
     let mut stream = BufReader::new(stream);
     let mut line = String::new();
     stream.read_line(&mut line).expect("a line");
@@ -69,7 +69,7 @@ fn strangers_get_nothing_and_the_server_waits_for_one_who_knows_its_secret() {
     let output = ubiverbs_with(&[(SECRET, &secret)], &["demo", "--quick", "--json", "--connect", &place]);
     assert_eq!(code(&output), 0, "{}", stderr(&output));
     assert_eq!(document(&output)["ok"], true);
-    assert_eq!(server.end_within(PATIENCE).0, Some(0));
+    assert_eq!(server.end_within(REPLY_TIMEOUT).0, Some(0));
     drop(silent);
 }
 
@@ -101,7 +101,7 @@ fn a_caller_can_make_a_server_open_nothing_and_keep_little() {
         let mut answer = String::new();
         stream.read_line(&mut answer).expect("a line");
         assert!(answer.contains("failed") && answer.contains(reason), "{order}: {answer}");
-        assert_eq!(server.end_within(PATIENCE).0, Some(1));
+        assert_eq!(server.end_within(REPLY_TIMEOUT).0, Some(1));
     }
     assert!(fs::read(&file).expect("there") == precious, "the server has written to a file that its caller named");
 }

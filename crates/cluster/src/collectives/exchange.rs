@@ -15,16 +15,16 @@ pub(super) async fn all_reduce<T: Element>(net: &mut Net, data: &mut [T], op: Op
     let (rank, size) = (net.rank, net.size);
     let power = 1 << size.ilog2();
     let beyond = size - power;
-    const BEFORE: u32 = 40;
-    const AFTER: u32 = 41;
+    const FOLD_STEP: u32 = 40;
+    const UNFOLD_STEP: u32 = 41;
     let place = if rank < 2 * beyond {
         if rank.is_multiple_of(2) {
-            send_all(net, rank + 1, BEFORE, data).await?;
-            return receive_all(net, rank + 1, AFTER, data).await;
+            send_all(net, rank + 1, FOLD_STEP, data).await?;
+            return receive_all(net, rank + 1, UNFOLD_STEP, data).await;
         }
         for range in slots::<T>(net, 0..data.len()) {
             let part = net.part(rank - 1).await?;
-            expect::<T>(net, &part, BEFORE, &range)?;
+            expect::<T>(net, &part, FOLD_STEP, &range)?;
             T::fold(op, &mut data[range], part.payload(), false);
             net.give_back(part.buffer);
         }
@@ -38,7 +38,7 @@ pub(super) async fn all_reduce<T: Element>(net: &mut Net, data: &mut [T], op: Op
         swap(net, partner, step, data, |data, bytes| T::fold(op, data, bytes, place < other)).await?;
     }
     if rank < 2 * beyond {
-        send_all(net, rank - 1, AFTER, data).await?;
+        send_all(net, rank - 1, UNFOLD_STEP, data).await?;
     }
     Ok(())
 }

@@ -23,7 +23,7 @@ fn groups_come_and_go_and_leave_nothing() {
     once();
     let before = open_files();
     (0..5).for_each(|_| once());
-    let until = Instant::now() + members::PATIENCE;
+    let until = Instant::now() + members::TEST_TIMEOUT;
     while open_files() > before + 2 {
         assert!(Instant::now() < until, "{} files were open, now {} are", before, open_files());
         thread::sleep(Duration::from_millis(20));

@@ -24,10 +24,10 @@ pub fn free_address() -> SocketAddr {
 pub const SECRET: &str = "of the tests";
 
 /// Longer than anything takes on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 pub fn builder(size: u32, topology: &Topology) -> Builder {
-    Group::builder(size).secret(SECRET).topology(topology.clone()).meeting_limit(PATIENCE).deadline(PATIENCE)
+    Group::builder(size).secret(SECRET).topology(topology.clone()).meeting_limit(TEST_TIMEOUT).deadline(TEST_TIMEOUT)
 }
 
 /// Runs a member in each of `size` threads and answers what came of each.

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 /// Long enough to meet, short enough to wait for.
-const LIMIT: Duration = Duration::from_secs(2);
+const MEETING_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What a process has open. Whatever failed, nothing is left behind.
 fn open_files() -> usize {
@@ -19,7 +19,7 @@ fn a_member_that_never_comes_is_named_to_all_who_came() {
     let at = free_address();
     let threads: Vec<_> = [0, 1, 3]
         .map(|rank| {
-            let builder = builder(4, &Topology::FullMesh).meeting_limit(LIMIT).rendezvous(at, rank);
+            let builder = builder(4, &Topology::FullMesh).meeting_limit(MEETING_TIMEOUT).rendezvous(at, rank);
             thread::spawn(move || builder.join().wait().unwrap_err())
         })
         .into();
@@ -29,7 +29,7 @@ fn a_member_that_never_comes_is_named_to_all_who_came() {
         assert_eq!(error.to_string(), "rank 2 did not come within 2s");
     }
     // And without member 0, it is that one.
-    let error = builder(4, &Topology::Ring).meeting_limit(LIMIT).rendezvous(free_address(), 1).join().wait();
+    let error = builder(4, &Topology::Ring).meeting_limit(MEETING_TIMEOUT).rendezvous(free_address(), 1).join().wait();
     assert_eq!(error.unwrap_err().to_string(), "rank 0 did not come within 2s");
 }
 
@@ -39,12 +39,12 @@ fn members_that_do_not_agree_are_named_to_all() {
     let changes: [(Change, &str); 3] = [
         (|builder| builder.topology(Topology::FullMesh), "another topology"),
         (|builder| builder.messages(8, 128), "other settings"),
-        (|_| builder(5, &Topology::Ring).meeting_limit(LIMIT), "it has a group of 5, and rank 0 one of 3"),
+        (|_| builder(5, &Topology::Ring).meeting_limit(MEETING_TIMEOUT), "it has a group of 5, and rank 0 one of 3"),
     ];
     for (change, expected) in changes {
         let at = free_address();
         let member = |rank: u32| {
-            let builder = builder(3, &Topology::Ring).meeting_limit(LIMIT);
+            let builder = builder(3, &Topology::Ring).meeting_limit(MEETING_TIMEOUT);
             let builder = if rank == 2 { change(builder) } else { builder };
             thread::spawn(move || builder.rendezvous(at, rank).join().wait().unwrap_err())
         };
@@ -63,7 +63,7 @@ fn a_rank_that_comes_twice_is_named_to_all() {
     let at = free_address();
     let threads: Vec<_> = [0, 1, 1]
         .map(|rank| {
-            let builder = builder(3, &Topology::Ring).meeting_limit(LIMIT).rendezvous(at, rank);
+            let builder = builder(3, &Topology::Ring).meeting_limit(MEETING_TIMEOUT).rendezvous(at, rank);
             thread::spawn(move || builder.join().wait().unwrap_err())
         })
         .into();
@@ -145,7 +145,7 @@ fn strangers_are_refused_and_the_group_meets_all_the_same() {
 
 /// All members get an error of which `names` says whether it is the right one.
 fn all_fail(size: u32, topology: &Topology, act: fn(Group) -> Result<(), Error>, names: impl Fn(&Error) -> bool) {
-    let builder = builder(size, topology).deadline(LIMIT);
+    let builder = builder(size, topology).deadline(MEETING_TIMEOUT);
     for (rank, outcome) in members(size, builder, act).into_iter().enumerate() {
         let error = outcome.unwrap_err();
         assert!(names(&error), "rank {rank} of {topology}: {error}");

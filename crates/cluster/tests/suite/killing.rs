@@ -19,7 +19,8 @@ fn member() {
     let topology: Topology = topology.parse().unwrap();
     let builder = Group::builder(size.parse().unwrap()).secret(members::SECRET).topology(topology);
     let builder = builder.rendezvous(at.parse().unwrap(), rank.parse::<u32>().unwrap());
-    let mut group = builder.meeting_limit(members::PATIENCE).deadline(Duration::from_secs(600)).join().wait().unwrap();
+    let mut group =
+        builder.meeting_limit(members::TEST_TIMEOUT).deadline(Duration::from_secs(600)).join().wait().unwrap();
     println!("\nready");
     let error = loop {
         if let Err(error) = group.barrier().wait() {
@@ -63,7 +64,7 @@ fn the_others_learn_the_rank_of_one_that_is_killed() {
             assert_eq!(line(output, "died").trim(), format!("died {victim}"), "rank {rank} of {topology}");
         }
         let took = killed.elapsed();
-        assert!(took < members::PATIENCE, "it took {took:?}");
+        assert!(took < members::TEST_TIMEOUT, "it took {took:?}");
         all.iter_mut().for_each(|child| drop(child.wait()));
     }
 }

@@ -303,7 +303,7 @@ impl Ids {
         let local = local(caller.route.source)?;
         let mut record = IdRecord::new(listening.space, caller.kind, psn);
         record.settings = listening.settings;
-        (record.stage, record.unaccepted) = (Stage::Requested, true);
+        (record.stage, record.unaccepted, record.is_asked_for) = (Stage::Requested, true, true);
         record.source = Some(local.scoped(ours, caller.port));
         record.destination = Some(local.scoped(theirs.0, theirs.1));
         record.local = Some(local);
@@ -316,7 +316,9 @@ impl Ids {
     }
 
     /// Gives the request an id, and tells the program that listens.
-    fn introduce(&mut self, record: IdRecord, listener: IdKey, communication: CommId, body: Body) {
+    fn introduce(&mut self, mut record: IdRecord, listener: IdKey, communication: CommId, body: Body) {
+        self.begun += 1;
+        record.order = self.begun;
         let key = self.insert(record);
         self.communications.insert(communication, key);
         self.outputs.push_back(Output::Request { key, listener, body });

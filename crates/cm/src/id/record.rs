@@ -20,57 +20,38 @@ const PACKET_LIFETIME: u8 = 18;
 /// The ACK timeout of queue pairs that did not ask for another: twice that.
 const ACK_TIMEOUT: u8 = PACKET_LIFETIME + 1;
 
-/// Where an id is in its life.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Stage {
-    /// It has no address.
-    Idle,
-    /// It has an address of its own.
-    Bound,
-    /// It searches for the way to the peer's address.
-    AddressQueried,
-    /// It knows the peer's address, and from which of its own it is reached.
-    AddressResolved,
-    /// It knows the way.
-    RouteResolved,
-    /// It waits for peers.
-    Listening,
-    /// We asked for a connection.
-    Connecting,
-    /// The peer accepted, and waits for us.
-    Answered,
-    /// The peer asked, and waits for us.
-    Requested,
-    /// We accepted, and wait for the peer.
-    Accepted,
-    /// The connection stands.
-    Connected,
-    /// We asked for the end.
-    Disconnecting,
-    /// The peer asked for the end, and perhaps waits for us.
-    PeerLeft,
-    /// It has ended, or never came to be.
-    Ended,
-}
-
-impl Stage {
-    /// What an id in this stage is, for people.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Stage::Idle => "idle",
-            Stage::Bound => "bound to an address",
-            Stage::AddressQueried => "resolving an address",
-            Stage::AddressResolved => "resolved to an address",
-            Stage::RouteResolved => "resolved to a route",
-            Stage::Listening => "listening",
-            Stage::Connecting => "connecting",
-            Stage::Answered => "accepted by its peer",
-            Stage::Requested => "asked for by a peer",
-            Stage::Accepted => "accepted",
-            Stage::Connected => "connected",
-            Stage::Disconnecting | Stage::PeerLeft => "being disconnected",
-            Stage::Ended => "at its end",
-        }
+wire::named! {
+    /// Where an id is in its life.
+    #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+    pub enum Stage {
+        /// It has no address.
+        Idle: "idle",
+        /// It has an address of its own.
+        Bound: "bound to an address",
+        /// It searches for the way to the peer's address.
+        AddressQueried: "resolving an address",
+        /// It knows the peer's address, and from which of its own it is reached.
+        AddressResolved: "resolved to an address",
+        /// It knows the way.
+        RouteResolved: "resolved to a route",
+        /// It waits for peers.
+        Listening: "listening",
+        /// We asked for a connection.
+        Connecting: "connecting",
+        /// The peer accepted, and waits for us.
+        Answered: "accepted by its peer",
+        /// The peer asked, and waits for us.
+        Requested: "asked for by a peer",
+        /// We accepted, and wait for the peer.
+        Accepted: "accepted",
+        /// The connection stands.
+        Connected: "connected",
+        /// We asked for the end.
+        Disconnecting: "being disconnected",
+        /// The peer asked for the end, and perhaps waits for us.
+        PeerLeft: "being disconnected",
+        /// It has ended, or never came to be.
+        Ended: "at its end",
     }
 }
 
@@ -120,6 +101,11 @@ pub struct IdRecord {
     pub space: PortSpace,
     /// The kind of its queue pair.
     pub kind: Kind,
+    /// As the how manieth of its process its connection began, from 1: when it asked for the peer's address, or the peer
+    /// asked. 0 before.
+    pub order: u32,
+    /// A peer asked for its connection.
+    pub is_asked_for: bool,
     /// Where it is in its life.
     pub stage: Stage,
     /// A peer asked for it, and the program has not accepted: then it is told nothing of it, as with kernels. The
@@ -166,6 +152,8 @@ impl IdRecord {
         IdRecord {
             space,
             kind,
+            order: 0,
+            is_asked_for: false,
             stage: Stage::Idle,
             unaccepted: false,
             settings: Settings::default(),
@@ -202,6 +190,16 @@ impl IdRecord {
     /// Whether it is of datagrams, and not of a connection.
     pub fn is_datagram(&self) -> bool {
         matches!(self.space, PortSpace::Udp | PortSpace::Ipoib) || self.kind == Kind::UnreliableDatagram
+    }
+
+    /// The port that is listened on: ours, if the peer asked.
+    pub fn service_port(&self) -> Option<u16> {
+        if self.is_asked_for { self.source } else { self.destination }.map(|address| address.port())
+    }
+
+    /// Whether its program is told of events: not of a request before it accepts.
+    pub fn hears_events(&self) -> bool {
+        !self.unaccepted
     }
 
     /// Whether its addresses are GIDs, and requests do not begin with IP addresses.

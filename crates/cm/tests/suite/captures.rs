@@ -156,7 +156,7 @@ fn connect(route: Route, req: &Req) -> Connect {
     }
 }
 
-/// The same of a REP.
+/// The acceptance that a REP carries.
 fn accept(rep: &Rep) -> Accept {
     Accept {
         ca_guid: rep.local_ca_guid,

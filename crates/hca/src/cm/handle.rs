@@ -42,6 +42,7 @@ impl Inner {
             any = true;
             match output {
                 Output::Event { key, kind, status, body } => {
+                    let (kind, status, body) = self.event_in_place(nic, now, key, (kind, status, body));
                     match kind {
                         EventKind::ConnectResponse => self.watch_peer(nic, key),
                         EventKind::Established => self.record_connection(nic, key),
@@ -60,6 +61,10 @@ impl Inner {
 
     /// Gives a peer's request an id, and tells the program that listens.
     fn introduce(&mut self, nic: &Nic, now: Time, key: IdKey, listener: IdKey, body: Body) {
+        if let Some(reason) = self.rejects(nic, key) {
+            let _ = self.ids.reject(now, key, reason, &[]);
+            return self.ids.destroy(now, key, false);
+        }
         let listening = self.handles.get(&listener).and_then(|handle| Some((handle.id.upgrade()?, handle)));
         let Some((listener, Handle { channel, .. })) = listening else {
             let _ = self.ids.reject(now, key, RejectReason::InvalidServiceId, &[]);
@@ -74,7 +79,7 @@ impl Inner {
         self.note(key);
     }
 
-    fn push(&mut self, key: IdKey, kind: EventKind, status: i32, body: Body) {
+    pub(super) fn push(&mut self, key: IdKey, kind: EventKind, status: i32, body: Body) {
         let Some(handle) = self.handles.get(&key) else { return };
         if let Some(id) = handle.id.upgrade() {
             handle.channel.push(Event { id, listener: None, kind, status, body });

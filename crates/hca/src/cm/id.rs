@@ -6,7 +6,7 @@ use super::error::CmError;
 use super::event::{Event, EventChannel};
 use super::handle::Handle;
 use super::ports::{self, HeldPorts};
-use super::route::{self, Place};
+use super::route::{self, DeviceAddress};
 use crate::nic::Nic;
 use crate::objects::device::Device;
 use ::cm::id::address::{is_anywhere, is_link_local};
@@ -160,12 +160,12 @@ impl Id {
         self.read(|record| record.expect("binding", &[Stage::Idle])).unwrap_or(Ok(()))?;
         let place = match address.ip() {
             ip if is_anywhere(ip) => self.nic.place_on_shared_loopback(ip),
-            ip if ip.is_multicast() => return Err(CmError::NotLocal(ip)),
+            ip if ip.is_multicast() => return Err(IdError::NotLocal(ip).into()),
             ip => Some(self.nic.place(ip, route::scope_of(address))?),
         };
         self.change(|cm, _| {
             let Inner { ids, handles, ports, .. } = cm;
-            ids.bind(self.key, address, place.as_ref().map(Place::local), self.take_port(ports))?;
+            ids.bind(self.key, address, place.as_ref().map(DeviceAddress::local), self.take_port(ports))?;
             if let Some(handle) = handles.get_mut(&self.key) {
                 handle.device = place.map(|place| place.device);
             }

@@ -1,7 +1,7 @@
 //! The search for neighbours by which peers are reached: in a thread of its own, which is there while something is
 //! searched for, since an answer of the network takes its time.
 
-use super::route::Place;
+use super::route::DeviceAddress;
 use super::{Cm, CmError};
 use crate::nic::Nic;
 use crate::tuning::NEIGHBOUR_TIMEOUT;
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 struct Waiting {
     search: Search,
     key: IdKey,
-    place: Place,
+    place: DeviceAddress,
 }
 
 /// What is searched for; none while no thread searches.
@@ -58,7 +58,7 @@ impl Nic {
     }
 
     /// Goes on searching for an id, which hears of it.
-    pub(super) fn search_for(self: &Arc<Nic>, search: Search, key: IdKey, place: Place) {
+    pub(super) fn search_for(self: &Arc<Nic>, search: Search, key: IdKey, place: DeviceAddress) {
         let mut searches = self.cm.searches.0.lock();
         let starts = searches.is_none();
         searches.get_or_insert_default().push(Waiting { search, key, place });
@@ -104,7 +104,7 @@ fn go_on(nic: &Weak<Nic>) {
 
 impl Cm {
     /// The neighbour of an id's peer was found, or not. The id may have gone meanwhile.
-    pub(super) fn address_found(&self, nic: &Nic, key: IdKey, place: Place, found: Result<(), Unreachable>) {
+    pub(super) fn address_found(&self, nic: &Nic, key: IdKey, place: DeviceAddress, found: Result<(), Unreachable>) {
         self.with(nic, |inner, _| match found {
             Ok(()) => {
                 if inner.ids.address_resolved(key, place.local())

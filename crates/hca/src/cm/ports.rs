@@ -1,6 +1,7 @@
 //! Ports of the host that this process has for its ids: the host's registry gives a port to one process.
 
 use super::error::CmError;
+use ::cm::IdError;
 use ::cm::id::address::is_anywhere;
 use ::host::ports::{Port, PortError, Ports};
 use std::collections::HashMap;
@@ -15,7 +16,8 @@ pub(super) fn take(ports: &Ports, held: &mut HeldPorts, space: PortSpace, addres
     let taken = ports.bind(space, address.port()).map_err(|error| match error {
         // Which addresses another process has there is not known here.
         PortError::InUse { port, .. } => {
-            CmError::InUse { address: SocketAddr::new(address.ip(), port), anywhere: is_anywhere(address.ip()) }
+            let address = SocketAddr::new(address.ip(), port);
+            CmError::Id(IdError::InUse { address, anywhere: is_anywhere(address.ip()) })
         }
         error => error.into(),
     })?;

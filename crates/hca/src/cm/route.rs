@@ -4,6 +4,7 @@
 use super::error::CmError;
 use crate::nic::Nic;
 use crate::objects::device::Device;
+use ::cm::IdError;
 use ::cm::id::LocalAddress;
 use ::cm::id::address::{is_link_local, with_scope};
 use ::host::descriptor::udp_socket;
@@ -13,16 +14,16 @@ use wire::{Gid, ROCE_PORT};
 
 /// A device and one of its addresses.
 #[derive(Clone, Debug)]
-pub(crate) struct Place {
+pub(crate) struct DeviceAddress {
     pub device: Arc<Device>,
     pub gid: Gid,
     pub index: u8,
 }
 
-impl Place {
+impl DeviceAddress {
     /// It as ids know it.
     pub fn local(&self) -> LocalAddress {
-        let Place { device, gid, index } = self;
+        let DeviceAddress { device, gid, index } = self;
         let (mtu, ca_guid, interface) = (device.port().mtu(), device.guid(), device.interface_index());
         LocalAddress { gid: *gid, index: *index, mtu, ca_guid, interface }
     }
@@ -30,7 +31,7 @@ impl Place {
 
 impl Nic {
     /// The device that has an address of this host, among those that programs may see.
-    pub(crate) fn place(&self, address: IpAddr, scope: u32) -> Result<Place, CmError> {
+    pub(crate) fn place(&self, address: IpAddr, scope: u32) -> Result<DeviceAddress, CmError> {
         // Or an address that was given a moment ago.
         let found = self.known_place(address, scope).or_else(|| {
             self.follow_interfaces().ok()?;
@@ -38,19 +39,19 @@ impl Nic {
         });
         found.ok_or_else(|| match udp_socket(with_scope(address, 0, scope)) {
             Ok(_) => CmError::NoDevice(address),
-            Err(_) => CmError::NotLocal(address),
+            Err(_) => IdError::NotLocal(address).into(),
         })
     }
 
     /// Where a destination on the loopback is reached from if programs may not see the loopback's device: the first
     /// device that they may, as kernels have it, from an address of the same family if it has one.
-    pub(crate) fn loopback_place(&self, destination: IpAddr) -> Option<Place> {
+    pub(crate) fn loopback_place(&self, destination: IpAddr) -> Option<DeviceAddress> {
         let device = self.shown_devices().into_iter().find(|device| device.port().active)?;
         let gids: Vec<(usize, Gid)> =
             device.port().gids.iter().enumerate().filter_map(|(index, gid)| Some((index, (*gid)?))).collect();
         let same = gids.iter().find(|(_, gid)| gid.to_ip().is_ipv4() == destination.is_ipv4());
         let (index, gid) = *same.or(gids.first())?;
-        Some(Place { device, gid, index: u8::try_from(index).ok()? })
+        Some(DeviceAddress { device, gid, index: u8::try_from(index).ok()? })
     }
 
     /// A GID of a link says by itself which of the host's links it is on: that of the source, or else the first one that
@@ -73,14 +74,14 @@ impl Nic {
 
     /// The NIC that has a loopback address, if several share the loopback; the first of them, which has the usual one,
     /// is left out.
-    pub(crate) fn place_on_shared_loopback(&self, address: IpAddr) -> Option<Place> {
+    pub(crate) fn place_on_shared_loopback(&self, address: IpAddr) -> Option<DeviceAddress> {
         let place = self.known_place(address, 0)?;
         let is_meant = place.device.nic_position().is_some() && place.gid != Gid::from_ipv4(Ipv4Addr::LOCALHOST);
         is_meant.then_some(place)
     }
 
     /// What [`place`](Nic::place) returns, as far as it is known already.
-    pub(crate) fn known_place(&self, address: IpAddr, scope: u32) -> Option<Place> {
+    pub(crate) fn known_place(&self, address: IpAddr, scope: u32) -> Option<DeviceAddress> {
         let gid = Gid::from_ip(address);
         let find = |devices: Vec<Arc<Device>>, gid: Gid| {
             devices.into_iter().find_map(|device| {
@@ -88,7 +89,7 @@ impl Nic {
                     return None;
                 }
                 let index = device.port().gids.iter().position(|entry| *entry == Some(gid))?;
-                Some(Place { device, gid, index: u8::try_from(index).ok()? })
+                Some(DeviceAddress { device, gid, index: u8::try_from(index).ok()? })
             })
         };
         find(self.shown_devices(), gid).or_else(|| {

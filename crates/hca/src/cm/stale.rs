@@ -25,7 +25,7 @@ use wire::cm::CommId;
 
 /// A peer that is being asked.
 #[derive(Debug)]
-pub(super) struct Question {
+pub(super) struct PeerProbe {
     id: CommId,
     /// How often it is asked still.
     left: u8,
@@ -51,7 +51,7 @@ impl Inner {
                 let (shortest, longest) = STALE_QUESTION_INTERVAL.into_inner();
                 let interval = Timeout::new(timeout).duration().clamp(shortest, longest);
                 let left = agreement.numbers.retry_count + 1;
-                self.questions.push(Question { id, left, interval, next: now, asked: false });
+                self.questions.push(PeerProbe { id, left, interval, next: now, asked: false });
             }
         }
     }
@@ -86,7 +86,7 @@ enum Asked {
     InVain,
 }
 
-impl Question {
+impl PeerProbe {
     fn ask_peer(&self, nic: &Nic, record: &IdRecord) -> Asked {
         let (Stage::Connected, Some(path), Some(agreement)) = (record.stage, record.path, record.agreement) else {
             return Asked::Pointless;

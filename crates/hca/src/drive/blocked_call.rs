@@ -50,7 +50,7 @@ const SOCKETS_BIT: u32 = 1 << 1;
 
 impl Nic {
     /// Waits for the next event of a channel: the number of a completion queue. A channel whose descriptor does not
-    /// block answers `WouldBlock` instead, and a signal that arrives meanwhile is `Interrupted`.
+    /// block returns `WouldBlock` instead, and a signal that arrives meanwhile is `Interrupted`.
     pub fn wait(&self, channel: &CompletionChannel) -> io::Result<u32> {
         if channel.is_nonblocking()? {
             return self.take_event_now(channel);

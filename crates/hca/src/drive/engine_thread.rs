@@ -43,7 +43,7 @@ struct State {
     policy: EnginePolicy,
     /// Where it does not run.
     affinity: EngineAffinity,
-    /// Whether several threads of the program still call by turns.
+    /// Whether several threads of the program still call alternately.
     crowd: latch::CalmWatch,
     /// How often the threads of each stripe had polled at the last look at a program that polls.
     polls: [u64; latch::STRIPE_COUNT],

@@ -1,6 +1,7 @@
 //! Links as the trait has them: how what arrived on one gets to its queue pair.
 
 use crate::links::path::local_grh;
+use crate::links::registry::ReceivedLink;
 use crate::nic::Nic;
 use crate::queue_pair::ArrivalWay;
 use link::{Arrived, Link};
@@ -13,18 +14,18 @@ impl Nic {
     /// Takes what has arrived on the links that are received from through the trait.
     pub(crate) fn receive_links(&self) -> bool {
         let mut any = false;
-        for link in self.ground.links.registry.received() {
+        for ReceivedLink { link, known_as } in self.ground.links.registry.received() {
             // What this process has sent to itself was captured when it was sent.
             let capture = self.ground.records.capture.as_ref().filter(|_| link.descriptor().is_some());
             any |= link.receive(&mut |arrived| {
                 if let Some(capture) = capture {
                     self.ground.capture_arrived(capture, arrived);
                 }
-                self.deliver(&**link, arrived);
+                self.deliver(&**known_as, arrived);
             });
         }
         if any {
-            let drops = self.ground.links.registry.received().iter().flat_map(|link| link.take_drops());
+            let drops = self.ground.links.registry.received().iter().flat_map(|received| received.link.take_drops());
             drops.for_each(|dropped| self.ground.dropped(self.now(), None, dropped.headers.as_ref(), dropped.reason));
         }
         if let Some(deadline) = self.links_deadline() {

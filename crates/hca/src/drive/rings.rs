@@ -105,6 +105,9 @@ impl Nic {
         for socket in self.ground.host.slots.registry().take_inquiries() {
             self.background.inquiries.add("ubiverbs-reports", socket);
         }
+        for injection in self.ground.host.slots.registry().take_injections() {
+            self.background.injections.add("ubiverbs-inject", injection);
+        }
         for _ in 0..refused {
             self.ground.dropped(self.now(), None, None, DropReason::RingRefused);
         }

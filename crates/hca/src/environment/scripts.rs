@@ -5,6 +5,8 @@ use super::{SCRIPT_REPORT, SCRIPT_RUN, SCRIPT_SEED, SCRIPT_VARIABLE, say, variab
 use crate::scripts::ReportFile;
 use ::host::descriptor::{Descriptor, Opening};
 use failures::Script;
+#[cfg(feature = "scripts")]
+use failures::library::Disaster;
 use latch::PerProcess;
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
@@ -63,10 +65,14 @@ fn load(_path: &str) -> Option<(String, Script)> {
     None
 }
 
-/// Reads a script, with the name that it goes by: that of its file. What is wrong is said with the name and the line.
+/// Reads a script, with the name that it goes by: that of its file, or that of a disaster of the library. What is wrong is
+/// said with the name and the line.
 /// Nothing is waited for, and no more is read than a script may be long.
 #[cfg(feature = "scripts")]
 pub fn read_script(path: &str) -> Result<(String, Script), String> {
+    if let Some(Disaster { name, text }) = Disaster::find(path) {
+        return Script::parse(text).map(|script| (name.to_owned(), script)).map_err(|error| format!("{name}: {error}"));
+    }
     let name = path.rsplit('/').next().unwrap_or(path).to_owned();
     let text = super::read_bounded(path.as_ref(), failures::MAX_SCRIPT_BYTES);
     let text = text.map_err(|error| format!("cannot read the script {path}: {error}"))?;

@@ -25,7 +25,7 @@ pub(crate) struct HostShare {
 impl HostShare {
     /// The devices of this host, as they are now.
     pub fn devices(&self) -> Vec<Arc<Device>> {
-        self.devices.read().clone()
+        self.devices.read().iter().filter(|device| !device.is_unplugged()).cloned().collect()
     }
 
     /// The place of a device among all, by its number.
@@ -41,6 +41,11 @@ impl HostShare {
     pub fn is_own_address(&self, gid: Gid) -> bool {
         self.devices().iter().any(|device| device.port().gids.contains(&Some(gid)))
             || matches!(gid.to_ip(), IpAddr::V4(address) if address.is_loopback())
+    }
+
+    /// Whether the port that has an address was taken down on purpose.
+    pub fn is_cut(&self, gid: Gid) -> bool {
+        self.device_with(gid).is_some_and(|device| device.port().is_cut)
     }
 
     /// The interface of the device that has an address, 0 if none has it.

@@ -5,12 +5,15 @@ use crate::links::registry::Registry;
 use crate::links::udp::{Reach, Udp};
 use crate::links::unread_watch::UnreadWatch;
 use crate::objects::groups::Groups;
+use latch::plain::RwLock;
+use link::faults::{Plan, Rule};
 use link::shared::Exchange;
 use link::shared::direct::Published;
 use link::udp::Family;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use wire::ROCE_PORT;
+use wire::{Gid, ROCE_PORT};
 
 /// See the module.
 #[derive(Debug)]
@@ -27,6 +30,17 @@ pub(crate) struct NicLinks {
     pub groups: Groups,
     /// Counts what may have changed the ways of datagrams.
     pub epoch: AtomicU32,
+    /// Where what is sent disappears.
+    pub black_holes: RwLock<Vec<BlackHole>>,
+}
+
+/// What is sent from one address to the other disappears; `None` is any.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct BlackHole {
+    /// Ours.
+    pub from: Option<IpAddr>,
+    /// The peer's.
+    pub to: Option<IpAddr>,
 }
 
 impl NicLinks {
@@ -38,6 +52,21 @@ impl NicLinks {
 
     pub fn ways_changed(&self) {
         self.epoch.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Whether what is sent from one address to another disappears.
+    pub fn is_black_hole(&self, source: Gid, destination: Gid) -> bool {
+        let is = |address: Option<IpAddr>, gid: Gid| address.is_none_or(|address| address == gid.to_ip());
+        self.black_holes.read().iter().any(|hole| is(hole.from, source) && is(hole.to, destination))
+    }
+
+    /// Changes what goes wrong with packets that arrive, beside what the environment asks for.
+    pub fn add_faults(&self, rules: &[Rule], seed: u64) {
+        self.registry.add_faults(rules, seed);
+        let asked = self.registry.plan().cloned().unwrap_or_else(|| Plan { seed, ..Plan::default() });
+        let plan = Plan { added: rules.to_vec(), ..asked };
+        self.udp.change_faults(&plan);
+        self.packets.change_faults(&plan);
     }
 
     /// How packets of other hosts reach this process: over IPv4, and over IPv6.

@@ -28,7 +28,9 @@ pub(crate) struct Packets {
     ports: RwLock<Vec<Weak<PacketPort>>>,
     slots: Slots,
     next_flow: AtomicU32,
-    plan: Option<Plan>,
+    plan: Mutex<Option<Plan>>,
+    /// There was a plan once.
+    had_plan: AtomicBool,
 }
 
 /// An interface.
@@ -104,7 +106,23 @@ impl Packets {
             ports: RwLock::new(Rank::PacketPorts, Vec::new()),
             slots: slots.clone(),
             next_flow: AtomicU32::new(1),
-            plan,
+            had_plan: AtomicBool::new(plan.is_some()),
+            plan: Mutex::new(Rank::FramePlan, plan),
+        }
+    }
+
+    /// Changes what goes wrong with frames that arrive.
+    pub fn change_faults(&self, plan: &Plan) {
+        *self.plan.lock() = Some(plan.clone()).filter(|plan| !plan.is_empty());
+        self.had_plan.store(true, Ordering::Relaxed);
+        for port in self.ports() {
+            let mut inbound = port.inbound.lock();
+            let faults = inbound.faults.get_or_insert_with(|| Faults::new(Plan::default()));
+            faults.change(plan.clone());
+            if plan.is_empty() {
+                faults.hasten(Instant::now());
+            }
+            port.note_due(faults.due());
         }
     }
 
@@ -126,7 +144,7 @@ impl Packets {
             sender: Sender::open(interface)?,
             inbound: Mutex::new(
                 Rank::PacketReceiver,
-                Inbound { receiver: None, faults: self.plan.clone().map(Faults::new) },
+                Inbound { receiver: None, faults: self.plan.lock().clone().map(Faults::new) },
             ),
             flows: RwLock::new(Rank::Flows, Table::default()),
             due: AtomicU64::new(NO_FRAME_HELD),
@@ -142,7 +160,7 @@ impl Packets {
 
     /// When a frame that a fault holds back is due.
     pub fn deadline(&self) -> Option<Instant> {
-        if self.plan.is_none() || !self.any() {
+        if !self.had_plan.load(Ordering::Relaxed) || !self.any() {
             return None;
         }
         self.ports().iter().filter_map(|port| port.deadline()).min()
@@ -155,7 +173,7 @@ impl Packets {
             Some(opened) => opened,
             None => {
                 let opened = Receiver::open(port.interface)?;
-                self.slots.registry().watch(opened.raw_fd(), Registry::PACKETS)?;
+                self.slots.registry().watch(opened.raw_fd(), Registry::PACKET_SOCKETS_KEY)?;
                 opened
             }
         };
@@ -234,16 +252,18 @@ impl PacketPort {
                     any = true;
                     give(passed, |frame| take(&flows, frame), &mut lost);
                 });
-                let due = faults
-                    .due()
-                    .map_or(NO_FRAME_HELD, |due| due.saturating_duration_since(self.start).as_nanos() as u64);
-                self.due.store(due, Ordering::SeqCst);
+                self.note_due(faults.due());
                 count
             }
         };
         let full = count == link::packet::MAX_BATCH;
         // Only where there is much may there be too much.
         Some(Received { any: any || count > 0, full, overflowed: if full { receiver.overflowed() } else { 0 } })
+    }
+
+    fn note_due(&self, due: Option<Instant>) {
+        let nanos = |due: Instant| due.saturating_duration_since(self.start).as_nanos() as u64;
+        self.due.store(due.map_or(NO_FRAME_HELD, nanos), Ordering::SeqCst);
     }
 
     fn deadline(&self) -> Option<Instant> {

@@ -14,6 +14,10 @@ pub(crate) enum Link {
     /// Not known, or there is none: packets are dropped, as a network without a route drops them.
     #[default]
     None,
+    /// The port is down: packets are dropped.
+    Down,
+    /// What is sent there disappears, as a failure script wants it; what comes from there is taken.
+    BlackHole,
     /// A link that is used through the trait alone, such as the one inside the process.
     General(Arc<LinkEntry>),
     /// The peer is in another process of this host and user.
@@ -27,10 +31,19 @@ impl Link {
     pub fn name(&self) -> &'static str {
         match self {
             Link::None => "none",
+            Link::Down => "none: the port is down",
+            Link::BlackHole => "none: a black hole",
             Link::General(entry) => entry.link().name(),
             Link::Shared(_) => "shared memory",
             Link::Udp => "UDP",
         }
+    }
+}
+
+impl Link {
+    /// Whether nothing gets through, on purpose.
+    pub fn is_cut(&self) -> bool {
+        matches!(self, Link::Down | Link::BlackHole)
     }
 }
 
@@ -53,7 +66,7 @@ impl Path {
         match &self.link {
             Link::General(entry) => !entry.link().is_lossless(),
             Link::Shared(_) => false,
-            Link::None | Link::Udp => true,
+            Link::None | Link::Down | Link::BlackHole | Link::Udp => true,
         }
     }
 

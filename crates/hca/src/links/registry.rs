@@ -6,11 +6,12 @@ use crate::links::udp::Udp;
 use crate::objects::numbers::Numbers;
 use ::host::slots::Slot;
 use link::Link;
-use link::faults::{Faulty, Plan};
+use link::faults::{Faulty, Plan, Rule};
 use link::process::Process;
 use link::shared::Exchange;
 use std::os::fd::RawFd;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 use wire::Qpn;
 
@@ -20,11 +21,30 @@ pub(crate) struct Registry {
     /// In order of preference.
     entries: Vec<Arc<LinkEntry>>,
     /// Those that the NIC receives from through the trait.
-    received: Vec<Arc<dyn Link>>,
+    received: Vec<ReceivedLink>,
+    /// These and shared memory, once faults are asked for while the program runs.
+    under_faults: OnceLock<UnderFaults>,
     /// What a thread that sleeps waits for, beside the sockets and the bells of shared memory.
     descriptors: Vec<RawFd>,
     /// Shared memory is among those received through the trait: packets from there meet faults.
-    rings_meet_faults: bool,
+    rings_meet_faults: AtomicBool,
+    /// The faults that the environment asks for.
+    plan: Option<Plan>,
+    exchange: Arc<Exchange>,
+}
+
+/// A link that is received from, perhaps below faults, and the link as queue pairs know it.
+#[derive(Debug)]
+pub(crate) struct ReceivedLink {
+    pub link: Arc<dyn Link>,
+    pub known_as: Arc<dyn Link>,
+}
+
+/// Links with faults that may change.
+#[derive(Debug)]
+struct UnderFaults {
+    received: Vec<ReceivedLink>,
+    faulty: Vec<Arc<Faulty<Arc<dyn Link>>>>,
 }
 
 /// Returns the way to a peer, if a link leads there.
@@ -86,14 +106,67 @@ impl Registry {
             LinkEntry::with_fast_ways(with_faults(Arc::clone(exchange), plan), through_shared_memory, plan.is_some()),
             LinkEntry::with_fast_ways(Arc::<Udp>::clone(udp), over_udp, false),
         ]);
-        let received = entries.iter().filter(|entry| entry.is_received).map(|entry| Arc::clone(&entry.link)).collect();
+        let same = |link: &Arc<dyn Link>| ReceivedLink { link: Arc::clone(link), known_as: Arc::clone(link) };
+        let received = entries.iter().filter(|entry| entry.is_received).map(|entry| same(&entry.link)).collect();
         let descriptors = entries.iter().filter(|entry| entry.is_general).filter_map(|entry| entry.link.descriptor());
         Registry {
             received,
             descriptors: descriptors.collect(),
             entries: entries.into_iter().map(Arc::new).collect(),
-            rings_meet_faults: plan.is_some(),
+            rings_meet_faults: AtomicBool::new(plan.is_some()),
+            under_faults: OnceLock::new(),
+            plan: plan.cloned(),
+            exchange: Arc::clone(exchange),
         }
+    }
+
+    /// Changes what goes wrong with packets that arrive by other links than UDP, beside what the environment asks for:
+    /// all rules that fit a packet act on it. What is late stays so until there are no rules any more.
+    pub fn add_faults(&self, rules: &[Rule], seed: u64) {
+        if rules.is_empty() && self.under_faults.get().is_none() {
+            return;
+        }
+        let under_faults = self.under_faults.get_or_init(|| self.put_under_faults());
+        for link in &under_faults.faulty {
+            link.change(Plan { added: rules.to_vec(), seed, ..Plan::default() });
+        }
+        if !rules.is_empty() {
+            self.rings_meet_faults.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// After the last rule was taken away and what was late has been received: packets go the usual way again. Returns
+    /// whether they do.
+    pub fn end_faults(&self) -> bool {
+        let is_over = self.under_faults.get().is_none_or(|under| under.faulty.iter().all(|link| link.is_spent()));
+        if is_over && self.plan.is_none() {
+            self.rings_meet_faults.store(false, Ordering::SeqCst);
+        }
+        is_over
+    }
+
+    /// The faults that the environment asks for.
+    pub fn plan(&self) -> Option<&Plan> {
+        self.plan.as_ref()
+    }
+
+    fn put_under_faults(&self) -> UnderFaults {
+        let mut inner: Vec<(Arc<dyn Link>, Arc<dyn Link>)> = self
+            .received
+            .iter()
+            .map(|ReceivedLink { link, known_as }| (Arc::clone(link), Arc::clone(known_as)))
+            .collect();
+        if self.plan.is_none() {
+            let exchange: Arc<dyn Link> = Arc::<Exchange>::clone(&self.exchange);
+            inner.push((Arc::clone(&exchange), exchange));
+        }
+        let faulty: Vec<_> =
+            inner.iter().map(|(link, _)| Arc::new(Faulty::new(Arc::clone(link), Plan::default()))).collect();
+        let received = faulty.iter().zip(inner).map(|(link, (_, known_as))| {
+            let link: Arc<dyn Link> = Arc::<Faulty<Arc<dyn Link>>>::clone(link);
+            ReceivedLink { link, known_as }
+        });
+        UnderFaults { received: received.collect(), faulty }
     }
 
     /// The way to a peer.
@@ -102,19 +175,23 @@ impl Registry {
     }
 
     /// Those that the NIC receives from through the trait.
-    pub fn received(&self) -> &[Arc<dyn Link>] {
-        &self.received
+    #[inline]
+    pub fn received(&self) -> &[ReceivedLink] {
+        match self.under_faults.get() {
+            Some(under) if self.rings_meet_faults() => &under.received,
+            _ => &self.received,
+        }
     }
 
     /// Whether these have nothing, at a glance.
     #[inline]
     pub fn seem_empty(&self) -> bool {
-        self.received.iter().all(|link| link.seems_empty())
+        self.received().iter().all(|received| received.link.seems_empty())
     }
 
     /// When one of these wants to be received from though nothing arrives.
     pub fn deadline(&self) -> Option<Instant> {
-        self.received.iter().filter_map(|link| link.deadline()).min()
+        self.received().iter().filter_map(|received| received.link.deadline()).min()
     }
 
     /// What a thread that sleeps waits for, beside the sockets and the bells of shared memory.
@@ -125,7 +202,7 @@ impl Registry {
     /// Whether what comes through shared memory is received through the trait.
     #[inline]
     pub fn rings_meet_faults(&self) -> bool {
-        self.rings_meet_faults
+        self.rings_meet_faults.load(Ordering::Relaxed)
     }
 }
 

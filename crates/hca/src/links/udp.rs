@@ -9,6 +9,7 @@ use ::host::slots::{Slot, Slots};
 use latch::Rank;
 use latch::plain::Mutex;
 use link::Dropped;
+use link::faults::Plan;
 use link::udp::attachment::{AttachError, Attachment, Target};
 use link::udp::{Arrival, BindError, Cargo, Family, Group, Route, SendError, Sender};
 use memory::Guard;
@@ -136,6 +137,11 @@ impl Udp {
     /// Lets packets tell from now on their class and how many hops they had left.
     pub fn tell_all(&self) {
         self.attachment.lock().tell_all();
+    }
+
+    /// Changes what goes wrong with packets that arrive, before their ICRC is checked.
+    pub fn change_faults(&self, plan: &Plan) {
+        self.attachment.lock().change_faults(plan);
     }
 
     /// Joins a multicast group, as often as it is left again.

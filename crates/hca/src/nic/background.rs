@@ -82,7 +82,7 @@ mod tests {
     use std::sync::mpsc::channel;
     use std::time::Duration;
 
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const REPLY_TIMEOUT: Duration = Duration::from_secs(60);
 
     #[test]
     fn what_comes_while_the_thread_works_is_done_next() {
@@ -92,22 +92,22 @@ mod tests {
         let gate = std::sync::Mutex::new(gate);
         background.does(move |items: Vec<u32>| {
             tell.send(items).unwrap();
-            gate.lock().unwrap().recv_timeout(PATIENCE).unwrap();
+            gate.lock().unwrap().recv_timeout(REPLY_TIMEOUT).unwrap();
         });
         assert!(background.add("test", 0));
-        assert_eq!(told.recv_timeout(PATIENCE), Ok(vec![0]));
+        assert_eq!(told.recv_timeout(REPLY_TIMEOUT), Ok(vec![0]));
         let taken = (1..=100).filter(|item| background.add("test", *item)).count();
         assert_eq!(taken, MAX_WAITING);
         go.send(()).unwrap();
-        assert_eq!(told.recv_timeout(PATIENCE).map(|items| items.len()), Ok(MAX_WAITING));
+        assert_eq!(told.recv_timeout(REPLY_TIMEOUT).map(|items| items.len()), Ok(MAX_WAITING));
         go.send(()).unwrap();
         // Once it has ended, another begins.
-        let deadline = std::time::Instant::now() + PATIENCE;
+        let deadline = std::time::Instant::now() + REPLY_TIMEOUT;
         while background.0.waiting.lock().is_some() && std::time::Instant::now() < deadline {
             std::thread::yield_now();
         }
         assert!(background.add("test", 7));
-        assert_eq!(told.recv_timeout(PATIENCE), Ok(vec![7]));
+        assert_eq!(told.recv_timeout(REPLY_TIMEOUT), Ok(vec![7]));
         go.send(()).unwrap();
     }
 }

@@ -93,7 +93,7 @@ impl Qp {
         self.post_more_receives(nic, requests, 0)
     }
 
-    /// The same for a part of the program's list, which has `first` requests before them.
+    /// Posts receives of a part of the program's list, which has `first` requests before them.
     #[inline]
     pub fn post_more_receives(
         &self,

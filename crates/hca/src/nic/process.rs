@@ -170,7 +170,7 @@ extern "C" fn at_the_very_end() {
 static DONE_BEFORE_EXIT: OnceLock<fn() -> bool> = OnceLock::new();
 
 /// Has a process that ends in good order wait until `is_done`, a little at most, while engines still send and receive.
-/// It may be asked in a signal handler, so it must not wait for locks. There can be one; answers whether it is this.
+/// It may be asked in a signal handler, so it must not wait for locks. There can be one; returns whether it is this.
 pub fn wait_before_exit(is_done: fn() -> bool) -> bool {
     DONE_BEFORE_EXIT.set(is_done).is_ok()
 }

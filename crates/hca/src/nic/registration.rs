@@ -21,7 +21,7 @@ impl Nic {
         access: Access,
     ) -> Result<Key, Error> {
         let spec = memory::RegionSpec { translation: memory::Translation::new(address, length), domain, access };
-        // SAFETY: the caller's promise is the one asked for here.
+        // SAFETY: the range stays mapped, and no reference is relied on, until the key is deregistered.
         Ok(unsafe { self.register_region(&spec) }?)
     }
 
@@ -30,7 +30,7 @@ impl Nic {
     /// # Safety
     /// As there.
     pub unsafe fn register_region(&self, spec: &memory::RegionSpec) -> Result<Key, memory::Error> {
-        // SAFETY: the caller's promise is the one asked for here.
+        // SAFETY: the range stays mapped, and no reference is relied on, until the key is deregistered.
         let key = unsafe { self.memory().register(spec) }?;
         self.registered(key);
         Ok(key)
@@ -82,7 +82,7 @@ impl Nic {
     /// # Safety
     /// As there.
     pub unsafe fn reregister(&self, key: Key, change: &memory::Change) -> Result<(), memory::Error> {
-        // SAFETY: the caller's promise is the one asked for here.
+        // SAFETY: the same holds for the changed range.
         unsafe { self.memory().reregister(key, change) }?;
         self.reregistered(key);
         Ok(())
@@ -105,7 +105,7 @@ impl Nic {
     /// # Safety
     /// As there.
     pub unsafe fn fill_region(&self, key: Key, spec: &memory::RegionSpec) -> Result<(), memory::Error> {
-        // SAFETY: the caller's promise is the one asked for here.
+        // SAFETY: the range stays mapped, and no reference is relied on, until the key is deregistered.
         unsafe { self.memory().fill(key, spec) }?;
         self.reregistered(key);
         Ok(())

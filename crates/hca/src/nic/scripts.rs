@@ -5,6 +5,7 @@ use crate::environment;
 use crate::ground::script_moments::{SCRIPT_TIMER, shown};
 use crate::nic::Nic;
 use crate::nic::process;
+use crate::nic::strikes::watch_gpu_copies;
 use crate::objects::device::Device;
 use crate::queue_pair::Qp;
 use crate::scripts::{Fed, Struck};
@@ -40,6 +41,9 @@ impl Nic {
         let machine = Machine::new(script, script.seed(seed), &self.who());
         if machine.is_idle() {
             return;
+        }
+        if machine.wants().gpu_copies {
+            watch_gpu_copies();
         }
         // Strikes are events, calls are told, and what is done at once, past everything, is not.
         self.ground.records.trace.keep_on();
@@ -142,15 +146,22 @@ impl Nic {
         let _shield = Shield::up();
         let Some(nic) = process::weak(self).upgrade() else { return };
         for struck in struck {
+            // A process that is killed tells nothing afterwards.
+            let is_last_word = matches!(struck.action(), Action::Kill { .. });
+            if is_last_word {
+                nic.ground.tell_strike(nic.now(), &struck, Ok("the process"));
+            }
             let outcome = nic.carry_out_one(&struck);
             let outcome = outcome.as_deref().map_err(String::as_str);
-            nic.ground.tell_strike(nic.now(), &struck, outcome);
+            if !is_last_word || outcome.is_err() {
+                nic.ground.tell_strike(nic.now(), &struck, outcome);
+            }
         }
     }
 
     /// Carries out a strike; no lock is held. Returns what was struck, or why nothing was.
     fn carry_out_one(self: &Arc<Nic>, struck: &Struck) -> Result<String, String> {
-        if let Some(outcome) = self.strike_queues(struck) {
+        if let Some(outcome) = self.strike_queues(struck).or_else(|| self.carry_out(struck)) {
             return outcome;
         }
         Err(format!("{} cannot be done here", struck.strike.action.name()))

@@ -453,7 +453,7 @@ impl CompletionQueue {
     }
 
     /// Tells `observer` whenever something was added, or was lost. It is called with no lock held, by whichever thread
-    /// made the progress, so it may poll this queue; it must not block. There can be one; answers whether it is this.
+    /// made the progress, so it may poll this queue; it must not block. There can be one; returns whether it is this.
     pub fn observe(&self, observer: impl Fn() + Send + Sync + 'static) -> bool {
         // It is called by the thread that makes progress, and may wait for other threads.
         latch::shut();

@@ -28,7 +28,17 @@ pub enum AsyncEvent {
     PortError,
     /// An address came or went.
     GidChange,
-    /// Something went wrong inside the library.
+    /// The local identifier of the port changed.
+    LidChange,
+    /// The table of partition keys changed.
+    PkeyChange,
+    /// The subnet manager moved.
+    SmChange,
+    /// The subnet manager wants clients to register again.
+    ClientReregister,
+    /// The port carries more or less than before.
+    SpeedChange,
+    /// The device has failed, or something went wrong inside the library.
     DeviceFatal,
 }
 

@@ -6,6 +6,7 @@ use latch::Rank;
 use latch::plain::{Guard, Mutex, RwLock};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::RwLockReadGuard;
+use std::sync::atomic::{AtomicBool, Ordering};
 use transport::Counters;
 use transport::packet_counters::ip_header;
 use wire::{Gid, Mtu, Opcode};
@@ -23,6 +24,34 @@ pub struct Device {
     port: RwLock<Port>,
     /// What was counted by queue pairs that are gone, and by queue pair 1.
     counted: Mutex<Counters>,
+    /// It has failed, or was unplugged, and never works again: what comes back is another device of the same name.
+    failed: AtomicBool,
+    /// It was unplugged.
+    unplugged: AtomicBool,
+}
+
+/// The rate of a port unless something else is imposed: that of `transport::Limits`. There is no wire.
+pub const LINE_RATE: LinkRate = LinkRate(1000);
+
+/// What a port can carry, in units of 100 Mbit/s.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct LinkRate(pub u32);
+
+/// What is broken about a port on purpose, whatever its interface is like.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Imposed {
+    /// Nothing is sent or received.
+    pub down: bool,
+    /// It says that it carries so much.
+    pub rate: Option<LinkRate>,
+    /// It says that it has this local identifier, which ports of RoCE do not have.
+    pub lid: u16,
+    /// It says that this is its partition key.
+    pub pkey: Option<u16>,
+    /// Addresses of the interface that the GID table does not have.
+    pub removed: Vec<Gid>,
+    /// Addresses that the GID table has beside those of the interface, and where.
+    pub added: Vec<(u8, Gid)>,
 }
 
 /// What can change about a device's one port.
@@ -34,6 +63,15 @@ pub struct Port {
     pub interface_mtu: u32,
     /// The GID table; an address keeps its index as long as it exists.
     pub gids: Vec<Option<Gid>>,
+    /// What it can carry.
+    pub rate: LinkRate,
+    /// Whether packets are neither sent nor received, because it was broken on purpose.
+    pub is_cut: bool,
+    /// What its interface is like: whether it is up, and its addresses.
+    interface: (bool, Vec<Gid>),
+    imposed: Imposed,
+    /// Where addresses stood that were imposed to be removed: they come back there.
+    places: Vec<(usize, Gid)>,
 }
 
 /// What changed when a device took note of its interface.
@@ -43,6 +81,14 @@ pub struct Change {
     pub state: Option<bool>,
     /// An address came or went.
     pub gids: bool,
+    /// It carries more or less than before.
+    pub rate: bool,
+    /// It has another local identifier.
+    pub lid: bool,
+    /// It has another partition key.
+    pub pkey: bool,
+    /// Its packets are cut off from now on, or not any more.
+    pub cut: bool,
 }
 
 impl Device {
@@ -53,8 +99,22 @@ impl Device {
             guid: guid(interface),
             number: interface.number,
             interface: (interface.name.clone(), interface.index),
-            port: RwLock::new(Rank::Port, Port { active: false, interface_mtu: 0, gids: vec![None; GID_TABLE_LEN] }),
+            port: RwLock::new(
+                Rank::Port,
+                Port {
+                    active: false,
+                    interface_mtu: 0,
+                    gids: vec![None; GID_TABLE_LEN],
+                    rate: LINE_RATE,
+                    is_cut: false,
+                    interface: (false, Vec::new()),
+                    imposed: Imposed::default(),
+                    places: Vec::new(),
+                },
+            ),
             counted: Mutex::new(Rank::PortCounters, Counters::default()),
+            failed: AtomicBool::new(false),
+            unplugged: AtomicBool::new(false),
         };
         device.follow(Some(interface));
         device
@@ -116,40 +176,95 @@ impl Device {
         self.port.read()
     }
 
+    /// Whether it has failed for good: calls return `EIO`, and a device of the same name may take its place.
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
+    }
+
+    /// Whether it was unplugged: lists do not have it.
+    pub(crate) fn is_unplugged(&self) -> bool {
+        self.unplugged.load(Ordering::Acquire)
+    }
+
+    /// It fails for good, and may be unplugged.
+    pub(crate) fn fail(&self, unplugged: bool) {
+        self.failed.store(true, Ordering::Release);
+        self.unplugged.fetch_or(unplugged, Ordering::AcqRel);
+        self.impose(Imposed { down: true, ..Imposed::default() });
+    }
+
     /// Takes note of what its interface is now; `None` if it has gone.
     pub fn follow(&self, interface: Option<&Interface>) -> Change {
         let mut port = self.port.write();
-        let mut change = Change::default();
-        let active = interface.is_some_and(|interface| interface.running);
-        if port.active != active {
-            port.active = active;
-            change.state = Some(active);
-        }
-        let wanted: Vec<Gid> = interface.map(gids).unwrap_or_default();
         if let Some(interface) = interface {
             port.interface_mtu = interface.mtu;
         }
-        for entry in &mut port.gids {
-            if entry.is_some_and(|gid| !wanted.contains(&gid)) {
-                *entry = None;
+        port.interface =
+            (interface.is_some_and(|interface| interface.running), interface.map(gids).unwrap_or_default());
+        port.update()
+    }
+
+    /// Changes what is broken on purpose.
+    pub(crate) fn impose(&self, imposed: Imposed) -> Change {
+        let mut port = self.port.write();
+        let before = std::mem::replace(&mut port.imposed, imposed);
+        let (lid, pkey) = (before.lid != port.imposed.lid, before.pkey != port.imposed.pkey);
+        Change { lid, pkey, ..port.update() }
+    }
+}
+
+impl Port {
+    /// What is broken on purpose.
+    pub fn imposed(&self) -> &Imposed {
+        &self.imposed
+    }
+
+    /// Is what its interface is like, but for what is imposed. Returns what changed.
+    fn update(&mut self) -> Change {
+        let Port { active, gids, rate, is_cut, interface: (running, addresses), imposed, places, .. } = self;
+        let Imposed { down, rate: imposed_rate, removed, added, .. } = &*imposed;
+        let mut change = Change { cut: *is_cut != *down, ..Change::default() };
+        *is_cut = *down;
+        let is_active = *running && !down;
+        if *active != is_active {
+            *active = is_active;
+            change.state = Some(is_active);
+        }
+        let now_rate = imposed_rate.unwrap_or(LINE_RATE);
+        change.rate = std::mem::replace(rate, now_rate) != now_rate;
+        let of_interface = || addresses.iter().filter(|gid| !removed.contains(gid));
+        for (index, entry) in gids.iter_mut().enumerate() {
+            let leaves = entry.filter(|gid| removed.contains(gid)).map(|gid| (index, gid));
+            places.extend(leaves.filter(|place| !places.contains(place)));
+            let placed = added.iter().find(|(place, _)| usize::from(*place) == index).map(|(_, gid)| *gid);
+            let wanted = placed.or(entry.filter(|gid| of_interface().any(|own| own == gid)));
+            if *entry != wanted {
+                *entry = wanted;
                 change.gids = true;
             }
         }
-        for gid in wanted {
-            if port.gids.contains(&Some(gid)) {
+        places.retain(|(index, gid)| {
+            let comes_back = gids.get(*index) == Some(&None) && of_interface().any(|own| own == gid);
+            if comes_back {
+                gids.iter_mut().filter(|entry| **entry == Some(*gid)).for_each(|entry| *entry = None);
+                gids.iter_mut().skip(*index).take(1).for_each(|entry| *entry = Some(*gid));
+                change.gids = true;
+            }
+            !comes_back && addresses.contains(gid)
+        });
+        for gid in of_interface() {
+            if gids.contains(&Some(*gid)) {
                 continue;
             }
             // The last entry stays empty.
-            if let Some(free) = port.gids.iter_mut().take(GID_TABLE_LEN - 1).find(|entry| entry.is_none()) {
-                *free = Some(gid);
+            if let Some(free) = gids.iter_mut().take(GID_TABLE_LEN - 1).find(|entry| entry.is_none()) {
+                *free = Some(*gid);
                 change.gids = true;
             }
         }
         change
     }
-}
 
-impl Port {
     /// The largest path MTU its packets fit with all headers: IP 40, UDP 8, BTH 12, XRCETH 4, AtomicETH 28, ICRC 4.
     pub fn mtu(&self) -> Mtu {
         let room = self.interface_mtu.saturating_sub(96);

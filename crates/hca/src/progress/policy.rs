@@ -1,6 +1,6 @@
 //! The policy of progress: which thread drives the NIC, how long the engine sleeps and spins, when sockets are looked
 //! at, when a polling thread yields, when an acknowledgement waits. It only decides: it is told what happened (polled,
-//! found, slept, woke, was rung for, the time) and answers what to do. It reads no clock, makes no system call and
+//! found, slept, woke, was rung for, the time) and returns what to do. It reads no clock, makes no system call and
 //! knows no thread, so its tests need none. The threads around it obey.
 //!
 //! **Three actors drive**: a *caller* (a thread of the program inside `post_send`, `poll_cq` or a blocking call), the

@@ -38,6 +38,8 @@ pub(crate) enum ArrivalWay<'a> {
 /// what comes, whatever the way.
 const NO_PROCESS: i32 = -1;
 const NO_PEER: i32 = -2;
+/// The port is down: nothing is taken.
+const PORT_DOWN: i32 = -3;
 
 /// What a queue pair knows of its peer.
 #[derive(Debug)]
@@ -76,12 +78,13 @@ impl Belief {
     pub fn of(host: &HostShare, path: &Path, peer: Qpn) -> Belief {
         match &path.link {
             Link::General(_) => Belief { process: NO_PROCESS, any_port: false, ..Belief::default() },
+            Link::Down => Belief::with_port_down(),
             // Rings are of our own user only.
             Link::Shared(link) => Belief { process: link.peer(), any_port: false, ..Belief::default() },
-            Link::Udp | Link::None if !host.is_own_address(path.destination) => {
+            Link::Udp | Link::BlackHole | Link::None if !host.is_own_address(path.destination) => {
                 Belief { process: NO_PROCESS, ..Belief::default() }
             }
-            Link::Udp | Link::None => {
+            Link::Udp | Link::BlackHole | Link::None => {
                 // The peer's number was given to it by a process that has this slot. If none has it any more, or that
                 // process is not to be asked, only our own user is believed.
                 let owner = Slot::of(peer).and_then(|slot| names::owner(Name::Slot(slot)).ok().flatten());
@@ -96,6 +99,17 @@ impl Belief {
                 }
             }
         }
+    }
+
+    /// Nothing is taken, whatever the way, as the port is down.
+    pub fn with_port_down() -> Belief {
+        Belief { process: PORT_DOWN, any_port: false, ..Belief::default() }
+    }
+
+    /// Whether the port is up, for queue pairs that take packets of all peers.
+    #[inline]
+    pub fn takes_any(&self) -> Result<(), DropReason> {
+        if self.process == PORT_DOWN { Err(DropReason::PortDown) } else { Ok(()) }
     }
 
     /// Whether the peer is another process of this host.
@@ -132,10 +146,11 @@ impl Belief {
     #[cold]
     fn prove(&mut self, host: &HostShare, link: &Link, port: u16, now: Time) -> Result<(), DropReason> {
         let otherwise = match link {
+            Link::Down => return Err(DropReason::PortDown),
             Link::General(_) => return Err(DropReason::WrongLink),
             Link::Shared(_) if self.heard => return Err(DropReason::WrongLink),
             Link::Shared(_) => DropReason::WrongLink,
-            Link::Udp | Link::None => DropReason::WrongSocket,
+            Link::Udp | Link::BlackHole | Link::None => DropReason::WrongSocket,
         };
         if !host.slots.port_users().is_of(port, self.user, Instant::now()) {
             return Err(otherwise);
@@ -148,7 +163,11 @@ impl Belief {
     #[inline]
     pub fn takes_from_ring(&mut self, process: i32) -> Result<(), DropReason> {
         if process != self.process {
-            return if self.process == NO_PEER { Ok(()) } else { Err(DropReason::WrongLink) };
+            return match self.process {
+                NO_PEER => Ok(()),
+                PORT_DOWN => Err(DropReason::PortDown),
+                _ => Err(DropReason::WrongLink),
+            };
         }
         if !self.heard {
             (self.heard, self.until) = (true, Time::ZERO);
@@ -162,6 +181,9 @@ impl Belief {
             (_, ArrivalWay::Ring(process)) => self.takes_from_ring(process),
             (Link::General(entry), ArrivalWay::General(link)) if std::ptr::addr_eq(entry.link(), link) => Ok(()),
             (_, ArrivalWay::General(_)) if self.process == NO_PEER => Ok(()),
+            (Link::Down, ArrivalWay::General(_)) => Err(DropReason::PortDown),
+            // It comes from this process.
+            (Link::BlackHole, ArrivalWay::General(_)) => Ok(()),
             (_, ArrivalWay::General(_)) => Err(DropReason::WrongLink),
         }
     }

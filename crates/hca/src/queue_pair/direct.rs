@@ -26,7 +26,7 @@ impl Qp {
         let Link::Shared(link) = &inner.path.link else { return false };
         let Some(peer) = link.peer_memory() else { return false };
         let Some(cq) = self.send_cq.as_ref().filter(|cq| cq.was_polled()) else { return false };
-        if nic.records.capture.is_some() || nic.records.trace.is_on() {
+        if nic.records.capture.is_some() || nic.records.trace.is_on() || nic.links.registry.rings_meet_faults() {
             return false;
         }
         let Some(placement) = inner.pair.may_place(request, DIRECT_MAX_BYTES) else { return false };

@@ -95,6 +95,9 @@ impl Qp {
             None => frame,
         };
         let mut inner = self.inner.lock();
+        if let Err(reason) = inner.belief.takes_any() {
+            return nic.dropped(now, Some(self.qpn), None, reason);
+        }
         let Inner { pair, windows, unreceived, .. } = &mut *inner;
         let mut port = NicPort { nic, windows, xrc_domain: None, landing: None, gpu: GpuTrains::None };
         let in_line = !unreceived.frames.is_empty();
@@ -140,10 +143,11 @@ impl Qp {
     /// Sends the frames that wait in its send queue.
     pub(super) fn transmit_frames(&self, nic: &Ground, inner: &mut Inner, now: Time) {
         let Some(packets) = self.packet_port() else { return };
-        let Inner { pair, windows, outbox, .. } = inner;
+        let Inner { pair, windows, outbox, belief, .. } = inner;
         if !pair.may_transmit() {
             return;
         }
+        let is_down = belief.takes_any().is_err();
         let device = self.context.device();
         let longest = device.port().interface_mtu as usize + ETHERNET_HEADER + VLAN_TAG_LEN;
         let mut port = NicPort { nic, windows, xrc_domain: None, landing: None, gpu: GpuTrains::None };
@@ -163,6 +167,10 @@ impl Qp {
             let frames = outbox.get(..count).unwrap_or_default();
             if frames.is_empty() {
                 return;
+            }
+            if is_down {
+                frames.iter().for_each(|_| nic.dropped(now, Some(self.qpn), None, DropReason::PortDown));
+                continue;
             }
             if let Some(capture) = &nic.records.capture {
                 let mut capture = capture.lock();

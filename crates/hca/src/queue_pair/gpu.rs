@@ -63,7 +63,7 @@ pub(crate) fn vanished(train: &Train<'_>) -> Refusal {
     Refusal { range, access: Access::empty(), cause: RefusalCause::Faulted }
 }
 
-/// Gets ready for what comes in a ring when memory of GPUs is registered here.
+/// Gets ready for what comes in a ring when GPU memory is registered here.
 #[cold]
 pub(crate) fn take_names(records: &Records, reading: &mut Reading<'_>) {
     if records.capture.is_none() {

@@ -17,7 +17,7 @@ pub(crate) struct NicPort<'a> {
     pub xrc_domain: Option<u32>,
     /// Where the polling thread wants writes to a part of its memory instead.
     pub landing: Option<&'a mut dyn Land>,
-    /// What goes on with memory of GPUs.
+    /// What goes on with GPU memory.
     pub gpu: GpuTrains,
 }
 

@@ -36,9 +36,11 @@ impl Qp {
         reading: &mut Reading<'_>,
     ) -> Result<(u32, bool), Broken> {
         let mut inner = self.inner.lock();
-        if self.kind.is_connected()
-            && let Err(reason) = inner.belief.takes_from_ring(reading.writer())
-        {
+        let takes = match self.kind.is_connected() {
+            true => inner.belief.takes_from_ring(reading.writer()),
+            false => inner.belief.takes_any(),
+        };
+        if let Err(reason) = takes {
             let headers = reading.train_and_payload().map(|(train, _)| train.headers);
             nic.dropped(now, Some(self.qpn), headers.as_ref(), reason);
             reading.consume();

@@ -4,6 +4,7 @@
 use super::*;
 use crate::ground::Options;
 use crate::interfaces::Interface;
+use crate::links::registry::ReceivedLink;
 use crate::objects::device::Device;
 use ::host::ports::Ports;
 use ::host::slots::{Slot, Slots};
@@ -98,7 +99,7 @@ fn carry(ground: &Ground, ends: [&End; 2]) {
     let links = ground.links.registry.received();
     let mut any = true;
     while std::mem::take(&mut any) {
-        for link in links {
+        for ReceivedLink { link, .. } in links {
             any |= link.receive(&mut |arrived| {
                 let end = ends.iter().find(|end| end.qp.qpn() == arrived.headers.bth.dest_qpn).expect("one of the two");
                 let link::Arrived { headers, count, payload, source, congestion_marked, .. } = *arrived;

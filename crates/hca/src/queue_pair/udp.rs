@@ -34,9 +34,11 @@ impl Qp {
         let Inner { pair, windows, touched, belief, path, order, .. } = &mut *inner;
         let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing: None, gpu: GpuTrains::None };
         let Some(first) = run.first() else { return *touched };
-        if self.kind.is_connected()
-            && let Err(reason) = belief.takes_from_port(&nic.host, &path.link, first.port, now)
-        {
+        let takes = match self.kind.is_connected() {
+            true => belief.takes_from_port(&nic.host, &path.link, first.port, now),
+            false => belief.takes_any(),
+        };
+        if let Err(reason) = takes {
             run.iter().for_each(|arrival| nic.dropped(now, Some(self.qpn), Some(&arrival.headers), reason));
             return *touched;
         }

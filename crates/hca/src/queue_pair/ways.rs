@@ -28,8 +28,18 @@ use wire::{Ecn, Gid, Headers, IpHeader, Packet, Qpn, ROCE_PORT, UdpHeader};
 impl Ground {
     /// The way from a device to a peer.
     pub(crate) fn path(&self, device: &Device, av: &AddressVector, peer: Qpn, lane: u32) -> Path {
-        let Some(source) = device.port().gid(av.sgid_index) else { return Path::default() };
+        let (source, is_cut) = {
+            let port = device.port();
+            (port.gid(av.sgid_index), port.is_cut)
+        };
+        if is_cut {
+            return Path { link: Link::Down, source: source.unwrap_or_default(), destination: av.dgid, route: None };
+        }
+        let Some(source) = source else { return Path::default() };
         let destination = av.dgid;
+        if self.links.is_black_hole(source, destination) {
+            return Path { link: Link::BlackHole, source, destination, route: None };
+        }
         let is_here = !self.options.only_udp && self.host.is_own_address(destination);
         let link = self.links.registry.way(
             &Host { numbers: &self.host.numbers, exchange: &self.links.exchange },
@@ -72,6 +82,14 @@ impl Ground {
         match &path.link {
             Link::None => {
                 no_route();
+                Ok(())
+            }
+            Link::Down => {
+                self.dropped(self.now(), Some(qp.qpn()), Some(&train.headers), DropReason::PortDown);
+                Ok(())
+            }
+            Link::BlackHole => {
+                self.dropped(self.now(), Some(qp.qpn()), Some(&train.headers), DropReason::Partitioned);
                 Ok(())
             }
             Link::General(entry) => self.send_through(entry.link(), qp.qpn(), path, train, port),
@@ -177,8 +195,19 @@ impl Ground {
         }
     }
 
+    /// Why what is sent from one address to another gets nowhere, if somebody wants it so.
+    fn way_is_cut(&self, source: Gid, destination: Gid) -> Option<DropReason> {
+        match self.host.is_cut(source) {
+            true => Some(DropReason::PortDown),
+            false => self.links.is_black_hole(source, destination).then_some(DropReason::Partitioned),
+        }
+    }
+
     /// Sends a management datagram, from the socket that `to.from` chooses.
     pub(crate) fn send_mad(&self, to: &Destination, headers: &Headers, bytes: &[u8]) {
+        if let Some(reason) = self.way_is_cut(to.source, to.destination) {
+            return self.dropped(self.now(), Some(Qpn::GSI), Some(headers), reason);
+        }
         self.note_mad(to, || self.links.udp.port(&Route::from(to), to.from), headers, bytes);
         if self.host.is_own_address(to.destination) {
             return self.tell_local(to, headers, bytes);
@@ -196,6 +225,9 @@ impl Ground {
 
     /// Sends a management datagram to another host, from the socket of a probe.
     pub(crate) fn probe_port(&self, probe: &mut PortProbe, to: &Destination, headers: &Headers, bytes: &[u8]) {
+        if let Some(reason) = self.way_is_cut(to.source, to.destination) {
+            return self.dropped(self.now(), Some(Qpn::GSI), Some(headers), reason);
+        }
         self.note_mad(to, || probe.port(), headers, bytes);
         probe.send(&Route::from(to), headers, bytes);
     }

@@ -46,7 +46,7 @@ impl Default for Tracing {
 }
 
 impl Tracing {
-    /// Sends events to `sink` from now on; answers what they went to before.
+    /// Sends events to `sink` from now on; returns what they went to before.
     pub fn to(&self, sink: Option<Box<dyn trace::Sink + Send>>) -> Option<Box<dyn trace::Sink + Send>> {
         let mut held = self.sink.lock();
         let is_kept_on = self.kept_on.load(Ordering::Relaxed);
@@ -111,7 +111,7 @@ impl Tracing {
 
 /// The checker.
 impl Tracing {
-    /// Shows every event to this checker from now on. There can be one; answers whether it is this.
+    /// Shows every event to this checker from now on. There can be one; returns whether it is this.
     #[cfg(feature = "checks")]
     pub(crate) fn check(&self, why: Why) -> bool {
         let _held = self.sink.lock();

@@ -16,7 +16,7 @@ use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 
-/// An eventfd: strikes are kept until somebody takes them.
+/// An eventfd: strikes are kept until they are read.
 #[derive(Default)]
 struct Counter {
     count: Mutex<u32>,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use transport::{Access, Kind, State};
 use ubiverbs_hca::Nic;
 use ubiverbs_hca::cm::{
-    Body, CmError, ConnectParameters, ConnectionBody, Event, EventChannel, EventKind, Id, IdOption, UDP_QKEY,
+    Body, CmError, ConnectParameters, ConnectionBody, Event, EventChannel, EventKind, Id, IdError, IdOption, UDP_QKEY,
 };
 use wire::Qpn;
 use wire::cm::{PortSpace, RejectReason};
@@ -236,7 +236,10 @@ fn a_listener_refuses_with_words() {
     active.connect(&anybody()).unwrap();
     let request = expect(&server, EventKind::ConnectRequest);
     let long = [7; 149];
-    assert!(matches!(request.id.reject(RejectReason::Consumer, &long), Err(CmError::PrivateData { room: 148, .. })));
+    assert!(matches!(
+        request.id.reject(RejectReason::Consumer, &long),
+        Err(CmError::Id(IdError::PrivateData { room: 148, .. }))
+    ));
     request.id.reject(RejectReason::Consumer, b"no").unwrap();
     let event = expect(&client, EventKind::Rejected);
     assert_eq!((event.status, &connection(&event).private_data[..3]), (28, &b"no\0"[..]));
@@ -302,7 +305,7 @@ fn who_listens_no_more_refuses_what_it_has_not_seen() {
     // The port is free again, though another test may have it for a while.
     let (again, deadline) = (id(&server), Instant::now() + Duration::from_secs(60));
     while let Err(error) = again.bind(SocketAddr::new([127, 0, 0, 1].into(), port)) {
-        assert!(matches!(error, CmError::InUse { .. }) && Instant::now() < deadline, "{error}");
+        assert!(matches!(error, CmError::Id(IdError::InUse { .. })) && Instant::now() < deadline, "{error}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

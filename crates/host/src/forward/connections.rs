@@ -8,6 +8,7 @@ use crate::descriptor::Descriptor;
 use crate::event_set::EventSet;
 use crate::family::{Family, Scope};
 use crate::holders::{self, Trust};
+use crate::inquiry::Injection;
 use crate::names::Name;
 use crate::offer::Offer;
 use crate::slots::Registry;
@@ -203,7 +204,7 @@ impl Connections {
         Some(connection)
     }
 
-    /// Reads some messages; answers the user on the other end if it forwarded and has closed the connection.
+    /// Reads some messages; returns the user on the other end if it forwarded and has closed the connection.
     fn read(&mut self, place: ConnectionService<'_>, key: u64, take: &mut impl FnMut(&Arrival<'_>)) -> Option<u32> {
         for _ in 0..MESSAGES_PER_TURN {
             let connection = self.open.get(&key)?;
@@ -241,7 +242,7 @@ impl Connections {
                 }
                 continue;
             }
-            if let Some(kind @ (greeting::RING_OFFER | greeting::REPORT_INQUIRY)) = kind {
+            if let Some(kind @ (greeting::RING_OFFER | greeting::REPORT_INQUIRY | greeting::INJECTION)) = kind {
                 // From now on the connection is the exchange's, or of those who answer.
                 let Connection { socket, .. } = self.close(place, key)?;
                 match kind {
@@ -249,6 +250,9 @@ impl Connections {
                         place.registry.offer(Offer { socket, uid, descriptors });
                     }
                     greeting::REPORT_INQUIRY if inquiry::may_ask(uid) => place.registry.inquire(socket),
+                    greeting::INJECTION if holders::is_our_user(uid) => {
+                        place.registry.inject(Injection { socket, text: descriptors.pop() });
+                    }
                     _ => self.collected.refused += 1,
                 }
                 return None;

@@ -51,7 +51,7 @@ impl Inbox {
         let _shield = Shield::up();
         let Inbox { registry, connections } = self;
         let place = ConnectionService { registry, set: registry.set() };
-        if key != Registry::CALLERS {
+        if key != Registry::CALLERS_KEY {
             return connections.serve(place, key, take);
         }
         let news = registry.callers().take_news();

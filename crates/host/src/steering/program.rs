@@ -1,4 +1,4 @@
-//! The program: classic BPF that reads a UDP payload and answers with the index of a socket. Packets for a queue pair,
+//! The program: classic BPF that reads a UDP payload and returns the index of a socket. Packets for a queue pair,
 //! messages about a connection, and answers to a management agent go to the process that has the slot; requests for a
 //! connection go to the process that has the port. What has no owner in the table goes to one socket, whose process was
 //! alive when the table was made: it forwards. Slots without an owner may go to another one. No packet is left to the kernel's hash, which would pick any process, a

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// The right is the process's: one test at a time.
-static TURN: std::sync::Mutex<()> = std::sync::Mutex::new(());
+static ONE_AT_A_TIME: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 fn earn() {
     // The thread of an earlier test may have ended with the right, and here no thread takes locks to take it away.
@@ -25,7 +25,7 @@ fn is_granted() -> bool {
 #[test]
 #[cfg_attr(miri, ignore = "slow: the right is not earned within minutes")]
 fn one_who_always_calls_earns_the_right_and_others_take_it_away() {
-    let _turn = TURN.lock();
+    let _turn = ONE_AT_A_TIME.lock();
     let (mutex, list) = (Mutex::new(Rank::QueuePair, 0u64), RwLock::new(Rank::CompletionQueue, Vec::new()));
     let done = AtomicBool::new(false);
     let granted = AtomicU32::new(0);
@@ -63,7 +63,7 @@ fn one_who_always_calls_earns_the_right_and_others_take_it_away() {
 
 #[test]
 fn what_is_held_is_not_had_twice() {
-    let _turn = TURN.lock();
+    let _turn = ONE_AT_A_TIME.lock();
     let (mutex, list) = (Mutex::new(Rank::QueuePair, 1), RwLock::new(Rank::CompletionQueue, 1));
     earn();
     let alone = latch::alone();
@@ -90,7 +90,7 @@ fn what_is_held_is_not_had_twice() {
 
 #[test]
 fn a_look_by_right_needs_the_right_and_shuts_changes_out() {
-    let _turn = TURN.lock();
+    let _turn = ONE_AT_A_TIME.lock();
     let list = RwLock::new(Rank::QueuePair, vec![1]);
     earn();
     let alone = latch::alone();
@@ -107,7 +107,7 @@ fn a_look_by_right_needs_the_right_and_shuts_changes_out() {
 
 #[test]
 fn a_lock_that_is_held_by_right_is_had_when_it_is_let_go() {
-    let _turn = TURN.lock();
+    let _turn = ONE_AT_A_TIME.lock();
     let mutex = Mutex::new(Rank::QueuePair, 0);
     earn();
     let (has, waits) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -134,7 +134,7 @@ fn a_lock_that_is_held_by_right_is_had_when_it_is_let_go() {
 
 #[test]
 fn a_change_that_waits_for_the_owner_comes_after_it() {
-    let _turn = TURN.lock();
+    let _turn = ONE_AT_A_TIME.lock();
     earn();
     let (closed, inside) = (AtomicBool::new(false), AtomicBool::new(false));
     thread::scope(|scope| {

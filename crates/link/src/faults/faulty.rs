@@ -59,6 +59,27 @@ impl<L: Link> Faulty<L> {
         }
     }
 
+    /// Changes the plan. Where nothing is to go wrong any more, what is late passes with the next look.
+    pub fn change(&self, plan: Plan) {
+        let mut layer = self.faults.lock();
+        let (ends, now) = (plan.is_empty(), Instant::now());
+        layer.faults.change(plan);
+        if ends {
+            layer.faults.hasten(now);
+            self.due.store(layer.faults.due().map_or(NO_PACKET_HELD, |due| self.nanos(due)), Ordering::SeqCst);
+        }
+    }
+
+    /// Whether nothing goes wrong, and no packet is held back.
+    pub fn is_spent(&self) -> bool {
+        self.faults.lock().faults.is_spent()
+    }
+
+    /// The link inside.
+    pub fn inner(&self) -> &L {
+        &self.inner
+    }
+
     /// What was done so far.
     pub fn injected(&self) -> Injected {
         self.faults.lock().faults.injected()

@@ -1,24 +1,28 @@
 //! What goes wrong, as values and as text. The grammar is in the module above.
 
-use super::Dice;
+use super::{Dice, Injected};
 use host::environment::variable;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
+use trace::DropReason;
+use wire::refuse_if;
 
 /// Which faults happen to which packets.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Plan {
     /// The first that fits a packet decides.
     pub rules: Vec<Rule>,
+    /// All that fit a packet act on it, before one of `rules` decides: failure scripts break several things at a time.
+    pub added: Vec<Rule>,
     /// Where chance begins.
     pub seed: u64,
 }
 
 impl Default for Plan {
     fn default() -> Plan {
-        Plan { rules: Vec::new(), seed: 1 }
+        Plan { rules: Vec::new(), added: Vec::new(), seed: 1 }
     }
 }
 
@@ -48,6 +52,10 @@ pub struct Rule {
     pub delay: Span,
     /// How long a packet that is overtaken is held back.
     pub hold: Duration,
+    /// No more than so many bits pass in a second.
+    pub rate: Option<u64>,
+    /// Packets are taken for this share of the time only, from more than 0 to 1.
+    pub share: Option<f64>,
 }
 
 impl Default for Rule {
@@ -63,11 +71,24 @@ impl Default for Rule {
             mark: Chance::default(),
             delay: (Duration::ZERO, Duration::ZERO),
             hold: Duration::from_millis(1),
+            rate: None,
+            share: None,
         }
     }
 }
 
 impl Rule {
+    /// Why packet `number` is lost, if it is.
+    pub(super) fn loses(&self, number: u64, dice: &mut Dice, injected: &mut Injected) -> Option<DropReason> {
+        if self.partition {
+            injected.partitioned += 1;
+            return Some(DropReason::Partitioned);
+        }
+        let lost = self.drop.strikes(number, dice);
+        injected.dropped += u64::from(lost);
+        lost.then_some(DropReason::RandomLoss)
+    }
+
     pub(super) fn fits(&self, from: IpAddr, to: IpAddr) -> bool {
         self.from.is_none_or(|address| address == from) && self.to.is_none_or(|address| address == to)
     }
@@ -149,6 +170,11 @@ pub enum PlanError {
 }
 
 impl Plan {
+    /// Whether nothing goes wrong.
+    pub fn is_empty(&self) -> bool {
+        self.rules.is_empty() && self.added.is_empty()
+    }
+
     /// The plan in `UBIVERBS_FAULTS`; none if that is not set or empty.
     pub fn from_environment() -> Result<Option<Plan>, PlanError> {
         let Some(text) = variable("UBIVERBS_FAULTS") else { return Ok(None) };
@@ -177,9 +203,7 @@ impl FromStr for Plan {
 }
 
 fn read_item(item: &str, rule: &mut Rule, seed: &mut u64) -> Result<(), PlanError> {
-    if item.is_empty() {
-        return Err(PlanError::Empty);
-    }
+    refuse_if!(item.is_empty(), PlanError::Empty);
     if let Some((name, value)) = item.split_once('@') {
         let chance = rule.chance(name).ok_or_else(|| PlanError::UnknownItem(name.into()))?;
         let wrong = || PlanError::Numbers { item: name.into(), value: value.into() };
@@ -198,9 +222,7 @@ fn read_item(item: &str, rule: &mut Rule, seed: &mut u64) -> Result<(), PlanErro
         "delay" => {
             let (low, high) = value.split_once("..").unwrap_or((value, value));
             rule.delay = (time(low).ok_or_else(wrong_time)?, time(high).ok_or_else(wrong_time)?);
-            if rule.delay.0 > rule.delay.1 {
-                return Err(wrong_time());
-            }
+            refuse_if!(rule.delay.0 > rule.delay.1, wrong_time());
         }
         "hold" => rule.hold = time(value).ok_or_else(wrong_time)?,
         "from" => rule.from = Some(address()?),

@@ -97,10 +97,10 @@ fn the_first_rule_that_fits_decides() {
     assert_eq!(plan.injected().partitioned, 10);
     let now = Instant::now();
     let lost = Fate { lost: Some(trace::DropReason::RandomLoss), ..Fate::default() };
-    assert_eq!(plan.decide(now, TO, FROM), lost);
+    assert_eq!(plan.decide(now, TO, FROM, 0), lost);
     assert_eq!((plan.injected().partitioned, plan.injected().dropped), (10, 1));
     plan.change(Plan::default());
-    assert_eq!(plan.decide(now, FROM, TO).first, Some(now), "the partition is healed");
+    assert_eq!(plan.decide(now, FROM, TO, 0).first, Some(now), "the partition is healed");
 }
 
 #[test]
@@ -167,4 +167,60 @@ fn marked_packets_say_so_and_are_otherwise_as_they_were() {
     plan.release(start + Duration::from_secs(1), |packet| passed.push((*packet.meta, packet.marked)));
     assert_eq!(passed, [(1, false), (2, true), (3, false), (4, true), (5, false), (4, true)]);
     assert_eq!(plan.injected(), Injected { packets: 5, duplicated: 1, marked: 2, ..Injected::default() });
+}
+
+fn added(rules: impl IntoIterator<Item = Rule>) -> Faults<u64> {
+    Faults::new(Plan { added: rules.into_iter().collect(), ..Plan::default() })
+}
+
+#[test]
+fn all_added_rules_act_together_and_before_the_first_that_decides() {
+    let ms = Duration::from_millis;
+    let late = |time| Rule { delay: (ms(time), ms(time)), ..Rule::default() };
+    let plan = Plan { rules: vec![late(1), late(100)], added: vec![late(2), late(4)], seed: 1 };
+    let (mut plan, now) = (Faults::<u64>::new(plan), Instant::now());
+    assert_eq!(plan.decide(now, FROM, TO, 0).first, Some(now + ms(7)));
+    let elsewhere = Rule { to: Some(FROM), partition: true, ..Rule::default() };
+    plan.change(Plan { added: vec![elsewhere, late(3)], ..Plan::default() });
+    plan.hasten(now);
+    assert_eq!(plan.decide(now, FROM, TO, 0).first, Some(now + ms(3)));
+    assert_eq!(plan.decide(now, TO, FROM, 0).lost, Some(trace::DropReason::Partitioned));
+}
+
+#[test]
+fn a_rate_lets_so_many_bits_pass_and_loses_what_would_wait_too_long() {
+    // 1 000 bytes with headers of 66, at 8 528 bit/ms: a millisecond each.
+    let mut plan = added([Rule { rate: Some(8_528_000), ..Rule::default() }]);
+    let (now, ms) = (Instant::now(), Duration::from_millis);
+    for number in 1..=101 {
+        assert_eq!(plan.decide(now, FROM, TO, 1000).first, Some(now + ms(number)), "{number}");
+    }
+    assert_eq!(plan.decide(now, FROM, TO, 1000).lost, Some(trace::DropReason::Overflow));
+    assert_eq!(plan.decide(now + ms(500), FROM, TO, 1000).first, Some(now + ms(501)));
+}
+
+#[test]
+fn a_nic_with_a_share_of_the_time_takes_packets_in_its_turns() {
+    let mut plan = added([Rule { share: Some(0.25), ..Rule::default() }]);
+    let (now, micros) = (Instant::now(), Duration::from_micros);
+    for (came, taken) in [(0, 0), (2_500, 2_500), (2_501, 10_000), (9_999, 10_000), (12_000, 12_000), (13_000, 20_000)]
+    {
+        assert_eq!(plan.decide(now + micros(came), FROM, TO, 0).first, Some(now + micros(taken)), "{came}");
+    }
+}
+
+#[test]
+fn a_plan_that_is_taken_away_leaves_nothing_late() {
+    let hour = Duration::from_secs(3600);
+    let mut plan = added([Rule { delay: (hour, hour), ..Rule::default() }]);
+    let now = Instant::now();
+    plan.arrive(now, (FROM, TO), 7, b"late", |_| panic!("an hour too soon"));
+    plan.change(Plan::default());
+    assert!(!plan.is_spent());
+    plan.hasten(now);
+    let mut passed = Vec::new();
+    plan.release(now, |packet| passed.push(*packet.meta));
+    assert_eq!((passed, plan.is_spent()), (vec![7], true));
+    plan.arrive(now, (FROM, TO), 8, b"in time", |packet| assert_eq!(*packet.meta, 8));
+    assert!(plan.is_spent());
 }

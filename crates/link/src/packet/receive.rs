@@ -26,11 +26,11 @@ const SOCKET_BUFFER_BYTES: libc::c_int = 8 << 20;
 /// Bits of the header's first byte.
 const NEEDS_CHECKSUM: u8 = 1;
 const CHECKSUM_VALID: u8 = 2;
-/// Its second byte, without the bit for ECN.
+/// Its second byte, without the bit for ECN_BIT.
 const TCP_V4: u8 = 1;
 const TCP_V6: u8 = 4;
 const UDP_SEGMENTS: u8 = 5;
-const ECN: u8 = 0x80;
+const ECN_BIT: u8 = 0x80;
 
 /// A frame that came, as it was on the wire.
 #[derive(Debug)]
@@ -241,7 +241,7 @@ pub(super) fn restore(
     }
     frame.clear();
     frame.extend_from_slice(bytes);
-    let offload = match kind & !ECN {
+    let offload = match kind & !ECN_BIT {
         TCP_V4 | TCP_V6 => Some(OffloadKind::Tcp),
         UDP_SEGMENTS => Some(OffloadKind::Udp),
         _ => None,

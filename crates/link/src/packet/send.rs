@@ -21,7 +21,7 @@ impl Sender {
         Ok(Sender { socket: socket(interface, 0)? })
     }
 
-    /// Sends frames, in order; answers how many the kernel took, which is less than all if it has no room. If it took
+    /// Sends frames, in order; returns how many the kernel took, which is less than all if it has no room. If it took
     /// none, why.
     pub fn send(&self, frames: &[Vec<u8>]) -> io::Result<usize> {
         let mut pieces = [libc::iovec { iov_base: null_mut(), iov_len: 0 }; MAX_BATCH];

@@ -10,6 +10,7 @@ use host::event_fd::{self, Bell};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use wire::refuse_if;
 
 /// One page is the least there is.
 const DOORBELL_PAGE_BYTES: usize = 4096;
@@ -136,9 +137,7 @@ impl PeerDoorbell {
             // It may be anything: nothing that we write to may make us wait.
             // SAFETY: numbers.
             let flags = check(unsafe { libc::fcntl(bell.raw(), libc::F_GETFL) })?;
-            if flags & libc::O_NONBLOCK == 0 {
-                return Err(io::ErrorKind::InvalidData.into());
-            }
+            refuse_if!(flags & libc::O_NONBLOCK == 0, io::ErrorKind::InvalidData.into());
         }
         Ok(PeerDoorbell { map, bells })
     }

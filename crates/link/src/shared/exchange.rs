@@ -100,7 +100,7 @@ impl Exchange {
             Some(doorbell) => (doorbell?, true),
         };
         let registry = slots.registry().clone();
-        registry.watch(set.raw(), Registry::EXCHANGE)?;
+        registry.watch(set.raw(), Registry::EXCHANGE_KEY)?;
         Ok(Exchange {
             registry,
             doorbell: Arc::new(doorbell),

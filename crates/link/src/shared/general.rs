@@ -20,6 +20,7 @@ use crate::carrier::{Arrived, Destination, Link, SendError, Train};
 use host::slots::Slot;
 use std::os::fd::RawFd;
 use std::sync::Arc;
+use wire::refuse_if;
 
 /// Trains taken from one ring before the others are looked at.
 const TRAINS_PER_TURN: u32 = 64;
@@ -51,9 +52,7 @@ impl Link for Exchange {
         let Some(mut writer) = outbound.writer() else {
             return Err(if outbound.state() == State::Connecting { SendError::Full } else { SendError::NoWay });
         };
-        if !writer.has_room() {
-            return Err(SendError::Full);
-        }
+        refuse_if!(!writer.has_room(), SendError::Full);
         let fill = |out: &mut [u8]| (train.fill)(0, out);
         let addresses = (to.source, to.destination);
         writer.handle_as(to.handling());

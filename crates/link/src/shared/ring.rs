@@ -30,7 +30,7 @@
 use super::map::Mapping;
 use crate::carrier::Handling;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
-use wire::{Aeth, Gid, Headers, Msn, Opcode, Psn, Qpn, Syndrome, Transport};
+use wire::{Aeth, Gid, Headers, Msn, Opcode, Psn, Qpn, Syndrome, Transport, refuse_if};
 
 /// The longest payload of a train.
 pub const MAX_PAYLOAD_BYTES: usize = 64 * 1024;
@@ -602,9 +602,7 @@ impl Reader {
             self.map.word(CONTROL_PAGE_BYTES + self.offset + 4).load(Ordering::Relaxed).to_ne_bytes();
         let count = u32::from(u16::from_ne_bytes([c0, c1]));
         let headers_length = usize::from(headers_length);
-        if length > MAX_PAYLOAD_BYTES || headers_length > MAX_HEADER_BYTES || count == 0 {
-            return Err(Broken);
-        }
+        refuse_if!(length > MAX_PAYLOAD_BYTES || headers_length > MAX_HEADER_BYTES || count == 0, Broken);
         let size = record(headers_length, length).next_multiple_of(CACHE_LINE_BYTES);
         self.within(size)?;
         let mut bytes = [0; MAX_HEADER_BYTES];
@@ -618,9 +616,7 @@ impl Reader {
             let along = u64::from_ne_bytes(*along);
             self.front.along = Some((Psn::new(along as u32), Msn::new((along >> 32) as u32)));
         }
-        if !self.front.headers.read(headers).map_err(|_| Broken)?.is_empty() {
-            return Err(Broken);
-        }
+        refuse_if!(!self.front.headers.read(headers).map_err(|_| Broken)?.is_empty(), Broken);
         let payload_at = self.offset
             + if length >= ALIGNED_PAYLOAD_MIN { CACHE_LINE_BYTES } else { RECORD_PREFIX_BYTES + headers_length };
         self.front.is_named = false;

@@ -51,12 +51,12 @@ const HOT_SOCKET_POLLS: u32 = 1024;
 
 /// The sockets that receive: for each family, and, as the kernel gives those what it would else give the first, for
 /// packets inside the host.
-const SIDES: [(Family, Scope); 3] =
+const RECEIVING_SIDES: [(Family, Scope); 3] =
     [(Family::V4, Scope::Everywhere), (Family::V6, Scope::Everywhere), (Family::V4, Scope::Inside)];
 
 /// Keys of our own descriptors in the set: the receiving sockets, and those that ask.
-const RECEIVERS: [u64; SIDES.len()] = [1, 2, 7];
-const PROBERS: [u64; SIDES.len()] = [3, 4, 8];
+const RECEIVER_KEYS: [u64; RECEIVING_SIDES.len()] = [1, 2, 7];
+const PROBER_KEYS: [u64; RECEIVING_SIDES.len()] = [3, 4, 8];
 
 /// Why there is no attachment.
 #[derive(Debug, thiserror::Error)]
@@ -96,7 +96,7 @@ pub struct Traffic {
 pub struct Attachment {
     slots: Slots,
     ports: Ports,
-    sides: [Side; SIDES.len()],
+    sides: [Side; RECEIVING_SIDES.len()],
     inbox: Inbox,
     forwarder: Forwarder,
     port: u16,
@@ -150,7 +150,7 @@ impl Attachment {
         let mut attachment = Attachment {
             slots: slots.clone(),
             ports: ports.clone(),
-            sides: SIDES.map(side),
+            sides: RECEIVING_SIDES.map(side),
             inbox: Inbox::new(slots),
             forwarder: Forwarder::new(),
             port,
@@ -167,7 +167,7 @@ impl Attachment {
             overflow_told: 0,
         };
         let now = Instant::now();
-        for at in 0..SIDES.len() {
+        for at in 0..RECEIVING_SIDES.len() {
             attachment.try_bind(at, now);
         }
         Ok(attachment)
@@ -236,6 +236,16 @@ impl Attachment {
         for side in &mut self.sides {
             if let Ok(receiver) = &mut side.state {
                 receiver.inject(self.faults.clone().map(Faults::new));
+            }
+        }
+    }
+
+    /// Changes the faults: what they hold back stays. Those of an empty plan are none.
+    pub fn change_faults(&mut self, plan: &Plan) {
+        self.faults = Some(plan.clone()).filter(|plan| !plan.is_empty());
+        for side in &mut self.sides {
+            if let Ok(receiver) = &mut side.state {
+                receiver.change_faults(plan);
             }
         }
     }
@@ -315,22 +325,22 @@ impl Attachment {
         let mut keys = [0; 32];
         let registry = self.registry();
         let Ok(ready) = registry.ready(&mut keys) else { return false };
-        let hot = self.hot.and_then(|hot| RECEIVERS.get(hot));
+        let hot = self.hot.and_then(|hot| RECEIVER_KEYS.get(hot));
         self.elsewhere = ready.iter().any(|key| Some(key) != hot);
         for key in ready {
-            if let Some(at) = RECEIVERS.iter().position(|own| own == key) {
+            if let Some(at) = RECEIVER_KEYS.iter().position(|own| own == key) {
                 if self.receive_side(at, take, lost).is_news() {
                     self.hot = Some(at);
                 }
-            } else if let Some(at) = PROBERS.iter().position(|own| own == key) {
+            } else if let Some(at) = PROBER_KEYS.iter().position(|own| own == key) {
                 if let Some(side) = self.sides.get_mut(at) {
                     side.steering.is_answered();
                 }
-            } else if *key == Registry::EXCHANGE {
+            } else if *key == Registry::EXCHANGE_KEY {
                 registry.call();
-            } else if *key == Registry::PROCESS_WATCH {
+            } else if *key == Registry::PROCESS_WATCH_KEY {
                 registry.died();
-            } else if *key == Registry::PACKETS {
+            } else if *key == Registry::PACKET_SOCKETS_KEY {
                 // The NIC takes frames itself.
             } else if self.receive_forwarded(*key, take) {
                 // Another user's process has gone, and perhaps left the port.
@@ -341,7 +351,7 @@ impl Attachment {
         }
         // What faults held back comes without the socket knowing.
         let now = Instant::now();
-        for at in 0..SIDES.len() {
+        for at in 0..RECEIVING_SIDES.len() {
             let due = self.sides.get(at).and_then(|side| side.state.as_ref().ok()?.due());
             if due.is_some_and(|due| due <= now) {
                 self.receive_side(at, take, lost);
@@ -500,9 +510,9 @@ impl Attachment {
         let changes = self.registry().changes();
         let changed = changes != self.changes;
         self.changes = changes;
-        for at in 0..SIDES.len() {
+        for at in 0..RECEIVING_SIDES.len() {
             let registry = self.registry();
-            let (Some(side), Some(key)) = (self.sides.get_mut(at), PROBERS.get(at)) else { continue };
+            let (Some(side), Some(key)) = (self.sides.get_mut(at), PROBER_KEYS.get(at)) else { continue };
             if side.retry.is_some_and(|retry| now >= retry) {
                 self.try_bind(at, now);
                 continue;
@@ -527,7 +537,7 @@ impl Attachment {
 
     fn try_bind(&mut self, at: usize, now: Instant) {
         let (registry, faults, port, tells_all) = (self.registry(), self.faults.clone(), self.port, self.tells_all);
-        let (Some(side), Some(key)) = (self.sides.get_mut(at), RECEIVERS.get(at)) else { return };
+        let (Some(side), Some(key)) = (self.sides.get_mut(at), RECEIVER_KEYS.get(at)) else { return };
         let (family, scope) = (side.family, side.scope);
         let known = match side.state {
             Err(BindError::OtherUser { uid }) => Some(uid),
@@ -575,7 +585,7 @@ fn reason(loss: Loss) -> DropReason {
 impl Drop for Attachment {
     fn drop(&mut self) {
         self.leave_soon();
-        for at in 0..SIDES.len() {
+        for at in 0..RECEIVING_SIDES.len() {
             // More than a buffer holds, and bounded: packets may come as fast as they are taken.
             for _ in 0..8192 {
                 if self.receive_side(at, &mut |_| {}, &mut |_, _| {}).datagrams == 0 {

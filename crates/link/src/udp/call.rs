@@ -9,7 +9,7 @@ use std::os::fd::RawFd;
 /// As for `sendmsg`: every pointer in `message` is to readable memory of the length given.
 #[inline]
 pub(super) unsafe fn send(socket: RawFd, message: *const libc::msghdr, flags: libc::c_int) -> isize {
-    // SAFETY: the caller's promise is the one asked for here.
+    // SAFETY: every pointer in the message is to readable memory of its length.
     unsafe { libc::syscall(libc::SYS_sendmsg, socket, message, flags) as isize }
 }
 
@@ -24,7 +24,7 @@ pub(crate) unsafe fn send_many(
     count: libc::c_uint,
     flags: libc::c_int,
 ) -> isize {
-    // SAFETY: the caller's promise is the one asked for here, and if there is a message the first is one.
+    // SAFETY: there are `count` messages of readable memory; if there is one, the first is one.
     unsafe {
         let sent = libc::syscall(libc::SYS_sendmmsg, socket, messages, count, flags) as isize;
         if sent >= 0 || count == 0 || !is_refused() {
@@ -40,7 +40,7 @@ pub(crate) unsafe fn send_many(
 /// As for `recvmsg`: every pointer in `message` is to writable memory of the length given.
 #[inline]
 pub(super) unsafe fn receive(socket: RawFd, message: *mut libc::msghdr, flags: libc::c_int) -> isize {
-    // SAFETY: the caller's promise is the one asked for here.
+    // SAFETY: every pointer in the message is to writable memory of its length.
     unsafe { libc::syscall(libc::SYS_recvmsg, socket, message, flags) as isize }
 }
 
@@ -55,7 +55,7 @@ pub(crate) unsafe fn receive_many(
     flags: libc::c_int,
 ) -> isize {
     let forever = std::ptr::null_mut::<libc::timespec>();
-    // SAFETY: the caller's promise is the one asked for here, and if there is a message the first is one.
+    // SAFETY: there are `count` messages of writable memory; if there is one, the first is one.
     unsafe {
         let received = libc::syscall(libc::SYS_recvmmsg, socket, messages, count, flags, forever) as isize;
         if received >= 0 || count == 0 || !is_refused() {
@@ -77,7 +77,7 @@ fn is_refused() -> bool {
 /// There is a first message.
 unsafe fn one(messages: *mut libc::mmsghdr, length: isize) -> isize {
     let Ok(bytes) = libc::c_uint::try_from(length) else { return length };
-    // SAFETY: the caller's promise.
+    // SAFETY: there is a first message.
     unsafe { (*messages).msg_len = bytes };
     1
 }

@@ -8,7 +8,7 @@ use super::identification::{Identifications, Verdict, matches};
 use super::socket::{self, BindError};
 use super::unproven::Unproven;
 use crate::dropped::{Dropped, Drops};
-use crate::faults::Faults;
+use crate::faults::{Faults, Plan};
 use host::arrival::Arrival;
 use host::descriptor::Descriptor;
 use host::family::{Family, Scope};
@@ -167,9 +167,19 @@ impl Receiver {
         std::mem::take(&mut self.changed)
     }
 
-    /// Puts faults between the network and the check of the ICRC, or takes them away; answers what was there.
+    /// Puts faults between the network and the check of the ICRC, or takes them away; returns what was there.
     pub fn inject(&mut self, faults: Option<Faults<Segment>>) -> Option<Faults<Segment>> {
         std::mem::replace(&mut self.faults, faults)
+    }
+
+    /// Changes the faults between the network and the check of the ICRC. What they hold back stays, unless there are to
+    /// be none: then it passes with the next look.
+    pub fn change_faults(&mut self, plan: &Plan) {
+        let faults = self.faults.get_or_insert_with(|| Faults::new(Plan::default()));
+        faults.change(plan.clone());
+        if plan.is_empty() {
+            faults.hasten(Instant::now());
+        }
     }
 
     /// When a packet that faults hold back is due, or one that is unproven is given up: [`receive`](Receiver::receive)
@@ -250,6 +260,9 @@ impl Receiver {
                 }
                 judge.give(&envelope, index, passed.bytes, &mut take);
             });
+            if faults.is_spent() {
+                self.faults = None;
+            }
         }
         Ok(received)
     }

@@ -22,7 +22,7 @@ use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicU8, Ordering};
 use trace::DropReason;
-use wire::{EncodeError, Headers, Icrc, Outer, Packet, Qpn};
+use wire::{EncodeError, Headers, Icrc, Outer, Packet, Qpn, refuse_if};
 
 /// The most bytes one system call sends: what fits an IPv4 datagram.
 const MAX_DATAGRAM: usize = 65_507;
@@ -340,9 +340,7 @@ impl Sender {
     ) -> Result<Sent, SendError<E>> {
         let pad = usize::from(Packet::pad(payload));
         let total = headers + payload + pad + Icrc::LEN;
-        if total > MAX_DATAGRAM {
-            return Err(SendError::TooLong { length: total, destination: route.destination });
-        }
+        refuse_if!(total > MAX_DATAGRAM, SendError::TooLong { length: total, destination: route.destination });
         let calls = self.make_room(route, to, total, !self.segmentation, NOTHING_LENT)?;
         let (start, place) = self.end();
         let outer = self.outer(route)?;

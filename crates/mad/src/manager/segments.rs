@@ -31,7 +31,7 @@ impl Manager {
         }
         if !self.messages.contains_key(&key) {
             self.messages.retain(|_, message| !message.is_stale(now));
-            if segment.segment != 1 || self.messages.len() >= limits::MESSAGES {
+            if segment.segment != 1 || self.messages.len() >= limits::MAX_MESSAGES {
                 return Handled::Dropped(DropReason::CmCrowded);
             }
         }
@@ -46,7 +46,7 @@ impl Manager {
             Received::Nonsense => Handled::Dropped(DropReason::NotManagement),
             Received::Message(message) => {
                 self.messages.remove(&key);
-                if self.complete.len() >= limits::MESSAGES {
+                if self.complete.len() >= limits::MAX_MESSAGES {
                     self.complete.pop_front();
                 }
                 self.complete.push_back((key, segment.segment, now));

@@ -164,7 +164,7 @@ fn segments_out_of_nowhere_lead_to_nothing() {
         let mut bytes: [u8; MAD_LEN] = first.bytes;
         bytes[15] = transaction;
         let handled = server.manager.handle(Time::ZERO, HERE, &route(2, 1), &bytes);
-        let expected = usize::from(transaction) < mad::limits::MESSAGES;
+        let expected = usize::from(transaction) < mad::limits::MAX_MESSAGES;
         assert_eq!(handled == Handled::Taken, expected, "{transaction}");
     }
     // Those that nobody goes on with make room.

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use latch::PerProcess;
 
 use super::driver::DriverError;
+use wire::refuse_if;
 
 /// The driver's number for a call that took too long.
 const TIMEOUT_ERROR: DriverError = DriverError(909);
@@ -47,7 +48,7 @@ struct Lane {
     asleep: AtomicU32,
 }
 
-static ALL: PerProcess<[Lane; MAX_CALLS_UNDER_WAY]> = PerProcess::new();
+static LANES: PerProcess<[Lane; MAX_CALLS_UNDER_WAY]> = PerProcess::new();
 
 /// What came of a call: 1 in the word when it is there.
 struct CallAnswer<R> {
@@ -140,16 +141,14 @@ pub(super) fn run_later(call: impl FnOnce() + Send + 'static) {
 
 /// A lane that makes no call.
 fn claim(begun: Instant, patience: Duration) -> Result<&'static Lane, DriverError> {
-    let lanes = ALL.get_or_make(|| std::array::from_fn(|_| Lane::new()));
+    let lanes = LANES.get_or_make(|| std::array::from_fn(|_| Lane::new()));
     loop {
         let free =
             |lane: &&Lane| lane.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok();
         if let Some(lane) = lanes.iter().find(free) {
             return Ok(lane);
         }
-        if begun.elapsed() >= patience {
-            return Err(TIMEOUT_ERROR);
-        }
+        refuse_if!(begun.elapsed() >= patience, TIMEOUT_ERROR);
         std::thread::yield_now();
     }
 }

@@ -5,6 +5,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
+use wire::refuse_if;
 
 /// A call of the driver failed, with the driver's number for why.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,6 +14,8 @@ pub struct DriverError(pub u32);
 impl DriverError {
     /// The driver is there and the call is not, as a driver would say it: not supported.
     const MISSING: DriverError = DriverError(801);
+    /// What a copy fails with that is to fail: `CUDA_ERROR_UNKNOWN`.
+    pub(crate) const UNKNOWN: DriverError = DriverError(999);
 }
 
 /// A context and a stream, which only the driver looks into.
@@ -64,7 +67,7 @@ macro_rules! entry_points {
                     // SAFETY: a handle, and a name that ends in zero.
                     let found = unsafe { libc::dlsym(library, concat!($symbol, "\0").as_ptr().cast::<c_char>()) };
                     type Call = unsafe extern "C" fn($($argument),*) -> c_uint;
-                    // SAFETY: the function has this type, as the caller says; null is none.
+                    // SAFETY: the function of this name has this type; null is none.
                     unsafe { std::mem::transmute::<*mut c_void, Option<Call>>(found) }
                 },)* }
             }
@@ -228,7 +231,7 @@ macro_rules! call {
 impl Driver {
     /// What it knows of an address; `None` if that is no memory of a GPU, or memory that the processor reaches too.
     pub fn allocation(&self, address: u64) -> Option<Allocation> {
-        const ASKED: [c_uint; 8] = [
+        const ASKED_ATTRIBUTES: [c_uint; 8] = [
             Attribute::Context as c_uint,
             Attribute::MemoryType as c_uint,
             Attribute::BufferId as c_uint,
@@ -239,9 +242,10 @@ impl Driver {
             Attribute::RangeSize as c_uint,
         ];
         // Each answer has room for the longest, and all are little-endian.
-        let mut answers = [0u64; ASKED.len()];
-        let places: [*mut c_void; ASKED.len()] = answers.each_mut().map(|answer| (&raw mut *answer).cast());
-        call!(self.attributes(ASKED.len() as c_uint, ASKED.as_ptr(), places.as_ptr(), address)).ok()?;
+        let mut answers = [0u64; ASKED_ATTRIBUTES.len()];
+        let places: [*mut c_void; ASKED_ATTRIBUTES.len()] = answers.each_mut().map(|answer| (&raw mut *answer).cast());
+        call!(self.attributes(ASKED_ATTRIBUTES.len() as c_uint, ASKED_ATTRIBUTES.as_ptr(), places.as_ptr(), address))
+            .ok()?;
         let [context, memory_type, id, managed, device, ipc, start, length] = answers.map(u64::from_le);
         if memory_type as c_uint != DEVICE_MEMORY || managed & 0xff != 0 || length == 0 {
             return None;
@@ -372,9 +376,7 @@ impl Driver {
         let exported = call!(self.export_descriptor((&raw mut descriptor).cast(), handle, HANDLE_DESCRIPTOR, 0));
         let _ = call!(self.release(handle));
         exported?;
-        if descriptor < 0 {
-            return Err(DriverError::MISSING);
-        }
+        refuse_if!(descriptor < 0, DriverError::MISSING);
         // SAFETY: the driver opened it for its caller.
         Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
     }

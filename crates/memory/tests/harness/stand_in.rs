@@ -8,7 +8,7 @@ use std::ptr::null_mut;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 static LOADED: OnceLock<usize> = OnceLock::new();
-static TURN: Mutex<()> = Mutex::new(());
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// The driver, for one test at a time: what it is told to do it does to all.
 pub struct StandIn {
@@ -19,7 +19,7 @@ pub struct StandIn {
 
 impl StandIn {
     pub fn new() -> StandIn {
-        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
         let library = *LOADED.get_or_init(load) as *mut c_void;
         let mut stand_in = StandIn { library, context: null_mut(), _turn };
         // SAFETY: the types are those of `driver.h`.

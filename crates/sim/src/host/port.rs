@@ -37,9 +37,9 @@ pub(crate) struct World {
 
 impl World {
     /// The window that guards the host itself.
-    pub(crate) const HERE: usize = 0;
+    pub(crate) const HOST_WINDOW: usize = 0;
     /// The window of links that lose nothing.
-    pub(crate) const UNLIMITED: usize = 1;
+    pub(crate) const UNLIMITED_WINDOW: usize = 1;
 
     pub(crate) fn new(host: HostId, window: WindowConfig) -> World {
         World {
@@ -50,7 +50,7 @@ impl World {
             windows: vec![Window::new(window), Window::unlimited()],
             window_config: window,
             by_destination: HashMap::new(),
-            current: (World::UNLIMITED, World::UNLIMITED),
+            current: (World::UNLIMITED_WINDOW, World::UNLIMITED_WINDOW),
             srq_events: Vec::new(),
             tracing: false,
             events: Vec::new(),
@@ -71,7 +71,7 @@ impl World {
     }
 
     pub(crate) fn set_own_address(&mut self, own: Gid) {
-        self.by_destination.insert(own, World::HERE);
+        self.by_destination.insert(own, World::HOST_WINDOW);
     }
 
     pub(crate) fn window_mut(&mut self, index: usize) -> &mut Window {

@@ -4,7 +4,7 @@
 use super::{Memory, MemoryEntry, index_of, within};
 use transport::{Access, Bind, ProtectionDomain, Range, Refusal, Subject};
 use wire::access::RefusalCause;
-use wire::{Key, Qpn};
+use wire::{Key, Qpn, refuse_if};
 
 /// The type of a window, with the specification's numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,20 +69,12 @@ impl Window {
             // A window's key is an R_Key only.
             return Err(RefusalCause::WrongKind);
         }
-        if self.key != range.key {
-            return Err(RefusalCause::UnknownKey);
-        }
-        if self.pd != subject.pd {
-            return Err(RefusalCause::WrongProtectionDomain);
-        }
+        refuse_if!(self.key != range.key, RefusalCause::UnknownKey);
+        refuse_if!(self.pd != subject.pd, RefusalCause::WrongProtectionDomain);
         let unbound = if self.invalidated { RefusalCause::Invalidated } else { RefusalCause::WindowUnbound };
         let bound = self.bound.as_ref().ok_or(unbound)?;
-        if self.kind == WindowKind::Type2 && bound.qpn != subject.qpn {
-            return Err(RefusalCause::WrongQueuePair);
-        }
-        if !bound.access.contains(access) {
-            return Err(RefusalCause::NotPermitted);
-        }
+        refuse_if!(self.kind == WindowKind::Type2 && bound.qpn != subject.qpn, RefusalCause::WrongQueuePair);
+        refuse_if!(!bound.access.contains(access), RefusalCause::NotPermitted);
         let (start, length) = (bound.start(), bound.length);
         within(start, length, range.address, range.length).ok_or(RefusalCause::OutOfBounds { start, length })?;
         Ok(bound)
@@ -105,12 +97,8 @@ impl Memory {
         let Some(MemoryEntry::Window(window)) = self.entries.get(&index_of(bind.window)) else {
             return Err(refuse(RefusalCause::UnknownKey));
         };
-        if window.key != bind.window {
-            return Err(refuse(RefusalCause::UnknownKey));
-        }
-        if window.pd != subject.pd {
-            return Err(refuse(RefusalCause::WrongProtectionDomain));
-        }
+        refuse_if!(window.key != bind.window, refuse(RefusalCause::UnknownKey));
+        refuse_if!(window.pd != subject.pd, refuse(RefusalCause::WrongProtectionDomain));
         // A type 2 window is bound only when free, and a binding of no length would be no binding (IBA C10-72).
         if window.kind == WindowKind::Type2 && (window.bound.is_some() || bind.length == 0) {
             return Err(refuse(RefusalCause::WrongKind));
@@ -139,18 +127,12 @@ impl Memory {
         let Some(MemoryEntry::Region(behind)) = self.entries.get(&index_of(bind.region)) else {
             return Err(RefusalCause::UnknownKey);
         };
-        if behind.region.key != bind.region {
-            return Err(RefusalCause::UnknownKey);
-        }
+        refuse_if!(behind.region.key != bind.region, RefusalCause::UnknownKey);
         behind.admits(subject, Access::MW_BIND)?;
         let writes = bind.access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
-        if writes && !behind.access.contains(Access::LOCAL_WRITE) {
-            return Err(RefusalCause::NotPermitted);
-        }
+        refuse_if!(writes && !behind.access.contains(Access::LOCAL_WRITE), RefusalCause::NotPermitted);
         // The window's addresses would have two origins.
-        if behind.access.contains(Access::ZERO_BASED) {
-            return Err(RefusalCause::WrongKind);
-        }
+        refuse_if!(behind.access.contains(Access::ZERO_BASED), RefusalCause::WrongKind);
         let (start, length) = (behind.region.address, behind.region.length);
         within(start, length, bind.address, bind.length).ok_or(RefusalCause::OutOfBounds { start, length })?;
         Ok(())
@@ -168,28 +150,16 @@ impl Memory {
         let entry = self.entries.get_mut(&index_of(key)).ok_or(refuse(RefusalCause::UnknownKey))?;
         match entry {
             MemoryEntry::Region(behind) => {
-                if behind.region.key != key {
-                    return Err(refuse(RefusalCause::UnknownKey));
-                }
+                refuse_if!(behind.region.key != key, refuse(RefusalCause::UnknownKey));
                 behind.admits(subject, Access::empty()).map_err(refuse)?;
-                if !behind.invalidatable {
-                    return Err(refuse(RefusalCause::WrongKind));
-                }
-                if behind.windows > 0 {
-                    return Err(refuse(RefusalCause::WindowsBound));
-                }
+                refuse_if!(!behind.invalidatable, refuse(RefusalCause::WrongKind));
+                refuse_if!(behind.windows > 0, refuse(RefusalCause::WindowsBound));
                 behind.invalidated = true;
             }
             MemoryEntry::Window(window) => {
-                if window.key != key {
-                    return Err(refuse(RefusalCause::UnknownKey));
-                }
-                if window.pd != subject.pd {
-                    return Err(refuse(RefusalCause::WrongProtectionDomain));
-                }
-                if window.kind == WindowKind::Type1 {
-                    return Err(refuse(RefusalCause::WrongKind));
-                }
+                refuse_if!(window.key != key, refuse(RefusalCause::UnknownKey));
+                refuse_if!(window.pd != subject.pd, refuse(RefusalCause::WrongProtectionDomain));
+                refuse_if!(window.kind == WindowKind::Type1, refuse(RefusalCause::WrongKind));
                 match window.bound {
                     None if window.invalidated => return Err(refuse(RefusalCause::Invalidated)),
                     None => return Err(refuse(RefusalCause::WindowUnbound)),

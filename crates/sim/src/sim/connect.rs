@@ -181,8 +181,8 @@ impl Sim {
         let peer = self.net.routes.get(&av.dgid).copied();
         let whole = peer.is_some_and(|peer| self.net.link(qp.host, peer).config.kind == LinkKind::Whole);
         let host = &mut self.hosts[qp.host.index()];
-        let towards = if whole { World::UNLIMITED } else { host.world.window_towards(av.dgid) };
-        let here = if whole { World::UNLIMITED } else { World::HERE };
+        let towards = if whole { World::UNLIMITED_WINDOW } else { host.world.window_towards(av.dgid) };
+        let here = if whole { World::UNLIMITED_WINDOW } else { World::HOST_WINDOW };
         if let Some(slot) = host.slot_mut(qp.qpn)
             && slot.qp.kind() != Kind::UnreliableDatagram
         {

@@ -96,7 +96,7 @@ impl Sim {
         self.drive_all(qp);
     }
 
-    /// Destroys a queue pair and answers the receive of a shared queue that it had taken and not finished.
+    /// Destroys a queue pair and returns the receive of a shared queue that it had taken and not finished.
     pub fn destroy_qp_with_receive(&mut self, qp: QpId) -> Option<u64> {
         let now = self.now();
         let taken = self.with_qp(qp, |queue_pair, world| {

@@ -196,7 +196,7 @@ impl Sim {
             completions: VecDeque::new(),
             events: VecDeque::new(),
             peer: None,
-            windows: (World::UNLIMITED, World::UNLIMITED),
+            windows: (World::UNLIMITED_WINDOW, World::UNLIMITED_WINDOW),
             waits_for_ring: false,
         }));
         if spec.kind == Kind::XrcTarget {

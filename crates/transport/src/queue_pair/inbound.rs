@@ -14,7 +14,7 @@ use crate::work::Operation as Work;
 use trace::Time;
 use trace::{DropReason, Failure, RetryCause, StateCause, Timer, WindowCause};
 use wire::access::Refusal;
-use wire::{Headers, NakCode, Opcode, Operation, Psn, Syndrome};
+use wire::{Headers, NakCode, Opcode, Operation, Psn, Syndrome, refuse_if};
 
 impl QueuePair {
     /// Takes a packet, or a whole train, that arrived for this queue pair.
@@ -149,36 +149,22 @@ impl QueuePair {
     fn screen(&self, inbound: &Inbound<'_>) -> Result<(), DropReason> {
         let headers = inbound.headers;
         let (kind, state, opcode) = (self.kind(), self.state(), headers.bth.opcode);
-        if kind == Kind::RawPacket {
-            return Err(DropReason::BadOpcodeForTransport);
-        }
+        refuse_if!(kind == Kind::RawPacket, DropReason::BadOpcodeForTransport);
         if opcode.operation() == Operation::Cnp {
             return self.screen_notification(inbound.from);
         }
-        if opcode.transport() != self.connection.transport() {
-            return Err(DropReason::BadOpcodeForTransport);
-        }
+        refuse_if!(opcode.transport() != self.connection.transport(), DropReason::BadOpcodeForTransport);
         let in_state = if opcode.is_request() {
-            if !kind.responds() {
-                return Err(DropReason::BadOpcodeForTransport);
-            }
+            refuse_if!(!kind.responds(), DropReason::BadOpcodeForTransport);
             state.receives()
         } else {
-            if !kind.has_send_queue() {
-                return Err(DropReason::BadOpcodeForTransport);
-            }
+            refuse_if!(!kind.has_send_queue(), DropReason::BadOpcodeForTransport);
             matches!(state, State::ReadyToSend | State::SendQueueDrained)
         };
-        if !in_state {
-            return Err(DropReason::WrongState);
-        }
-        if !self.connection.pkey.matches(headers.bth.pkey) {
-            return Err(DropReason::PkeyMismatch);
-        }
+        refuse_if!(!in_state, DropReason::WrongState);
+        refuse_if!(!self.connection.pkey.matches(headers.bth.pkey), DropReason::PkeyMismatch);
         if kind.is_connected() {
-            if inbound.from != self.connection.attributes.av.dgid {
-                return Err(DropReason::WrongSource);
-            }
+            refuse_if!(inbound.from != self.connection.attributes.av.dgid, DropReason::WrongSource);
         } else if headers.deth.is_none_or(|deth| deth.qkey != self.connection.attributes.qkey) {
             return Err(DropReason::QkeyMismatch);
         }

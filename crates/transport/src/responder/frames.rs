@@ -31,23 +31,9 @@ impl Responder {
             return self.stop(Fault { code: NakCode::RemoteOperational, receive, cause, event: None }, connection);
         }
         self.hand.held = false;
-        self.completions.push_back(Completion {
-            wr_id: self.hand.work.wr_id,
-            status: Status::Success,
-            kind: CompletionKind::Receive,
-            queue: self.hand.queue,
-            qpn: connection.qpn,
-            bytes: frame.len() as u32,
-            immediate: None,
-            invalidated: None,
-            src_qpn: None,
-            grh: false,
-            over_ipv4: false,
-            solicited: false,
-            frame: notes,
-            cause: None,
-            told_at: 0,
-        });
+        let (wr_id, kind) = (self.hand.work.wr_id, CompletionKind::Receive);
+        let received = Completion::of(wr_id, kind, Status::Success, self.hand.queue, connection.qpn);
+        self.completions.push_back(Completion { bytes: frame.len() as u32, frame: notes, ..received });
         Reaction::Fine
     }
 }

@@ -8,7 +8,7 @@ use crate::port::Port;
 use crate::train::Inbound;
 use trace::RequestFault;
 use wire::access::{Access, Atomic, Range, RefusalCause, Subject};
-use wire::{Operation, Placement, Psn, Reth, Selectivity};
+use wire::{Operation, Placement, Psn, Reth, Selectivity, refuse_if};
 
 impl Responder {
     /// READ, atomics, ATOMIC WRITE and FLUSH: carried out at once (a READ when it is sent), answered in order.
@@ -104,9 +104,7 @@ fn run_atomic<P: Port>(
     connection: &Connection,
     port: &mut P,
 ) -> Result<u64, Fault> {
-    if !reth.va.is_multiple_of(8) {
-        return Err(excess_of(RequestFault::Misaligned, psn));
-    }
+    refuse_if!(!reth.va.is_multiple_of(8), excess_of(RequestFault::Misaligned, psn));
     grant(reth, access, subject, psn, connection, port)?;
     let range = Range { key: reth.rkey, address: reth.va, length: 8 };
     port.atomic(subject, range, atomic).map_err(|refusal| match refusal.cause {

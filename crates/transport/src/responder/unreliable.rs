@@ -3,7 +3,7 @@
 //! the queue.
 
 use super::{Arrival, Fault, Message, Reaction, Responder, grant, length_fits};
-use crate::completion::{Completion, CompletionKind, FrameNotes, Status};
+use crate::completion::{Completion, CompletionKind, Status};
 use crate::connection::Connection;
 use crate::port::{Port, TakenReceive};
 use crate::receive::scatter;
@@ -115,22 +115,15 @@ impl Responder {
             return self.stop(fault, connection);
         }
         self.hand.held = false;
+        let (wr_id, kind) = (self.hand.work.wr_id, CompletionKind::Receive);
         self.completions.push_back(Completion {
-            wr_id: self.hand.work.wr_id,
-            status: Status::Success,
-            kind: CompletionKind::Receive,
-            queue: self.hand.queue,
-            qpn: connection.qpn,
             bytes: length as u32,
             immediate: headers.immediate,
-            invalidated: None,
             src_qpn: Some(deth.src_qpn),
             grh: true,
             over_ipv4: inbound.from.to_ip().is_ipv4(),
             solicited: headers.bth.solicited,
-            frame: FrameNotes::default(),
-            cause: None,
-            told_at: 0,
+            ..Completion::of(wr_id, kind, Status::Success, self.hand.queue, connection.qpn)
         });
         Reaction::Fine
     }

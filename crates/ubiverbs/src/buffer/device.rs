@@ -9,6 +9,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use transport::Access;
+use wire::refuse_if;
 
 /// Memory that lies in the NIC and not in the program. A handle; clones are the same memory, which is given back with
 /// the last handle and the last region over it.
@@ -190,14 +191,10 @@ impl ProtectionDomain {
         rights: Access,
     ) -> Result<DeviceRegion, Error> {
         grantable(rights)?;
-        if !Arc::ptr_eq(&memory.context, self.core()) {
-            return Err(Error::OtherDevice { what: "device memory" });
-        }
+        refuse_if!(!Arc::ptr_eq(&memory.context, self.core()), Error::OtherDevice { what: "device memory" });
         let length = range.end.saturating_sub(range.start);
         within(memory.length, range.start, length)?;
-        if length == 0 {
-            return Err(empty());
-        }
+        refuse_if!(length == 0, empty());
         let key = memory.memory.register(range.start as u64, length, self.id, rights | Access::LOCAL_WRITE)?;
         let registration = Registration::new(&self.core().opened, self.id, key);
         let cover = Cover { registration, memory: memory.clone(), offset: range.start };

@@ -9,6 +9,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use transport::Access;
+use wire::refuse_if;
 
 /// Memory of a GPU that has a key: peers reach it with the rights it was shared with, and the program sends, writes and
 /// reads with it as with any other buffer. The NIC has the GPU's driver copy; between two processes that use the same
@@ -47,12 +48,10 @@ impl ProtectionDomain {
     #[doc(alias = "ibv_reg_mr")]
     pub unsafe fn share_gpu(&self, pointer: u64, length: usize, rights: Access) -> Result<GpuRegion, Error> {
         grantable(rights)?;
-        if length == 0 {
-            return Err(empty());
-        }
+        refuse_if!(length == 0, empty());
         let (context, access) = (&self.core().opened, rights | Access::LOCAL_WRITE);
         let first = std::ptr::without_provenance_mut(pointer as usize);
-        // SAFETY: the memory stays until the registration is revoked, as the caller says.
+        // SAFETY: the memory stays until the registration is revoked, as this function asks.
         let key = unsafe { context.register(first, length, self.id, access) }?;
         let registration = Registration::new(context, self.id, key);
         Ok(GpuRegion { cover: Arc::new(Cover { registration, address: pointer }), start: 0, length })

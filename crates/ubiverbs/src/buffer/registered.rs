@@ -7,6 +7,7 @@ use std::fmt;
 use std::ops::{Bound, Deref, RangeBounds};
 use std::sync::Arc;
 use transport::Access;
+use wire::refuse_if;
 
 /// Registered memory that anybody may read and nobody may change; the source of SENDs and WRITEs.
 ///
@@ -75,9 +76,7 @@ impl Registered {
 
     /// The buffer that was frozen, all of it, if this is its last owner. What was registered to be read only stays so.
     pub fn try_into_mut(self) -> Result<RegisteredMut, Registered> {
-        if self.place().0.is_read_only() {
-            return Err(self);
-        }
+        refuse_if!(self.place().0.is_read_only(), self);
         let (start, length) = (self.start, self.length);
         Arc::try_unwrap(self.whole).map_err(|whole| Registered { whole, start, length })
     }

@@ -14,6 +14,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use transport::Access;
+use wire::refuse_if;
 
 /// A window that local code and peers use at the same time.
 ///
@@ -62,9 +63,7 @@ impl ProtectionDomain {
     #[doc(alias = "ibv_reg_mr")]
     pub fn share(&self, length: usize, rights: Access) -> Result<SharedRegion, Error> {
         grantable(rights)?;
-        if rights.is_empty() {
-            return Err(Error::NoRights);
-        }
+        refuse_if!(rights.is_empty(), Error::NoRights);
         Ok(SharedRegion::new(Allocation::shared(&self.core().opened, self.id, length, rights)?))
     }
 
@@ -112,9 +111,7 @@ impl ProtectionDomain {
         // Without any it is for work of this program.
         grantable(rights.difference(Access::ON_DEMAND))?;
         let length = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
-        if length == 0 {
-            return Err(empty());
-        }
+        refuse_if!(length == 0, empty());
         let mapped = |write| Mapping::of_file(file.as_fd(), range.start, length, write);
         let (mapping, access) = match mapped(true) {
             Ok(mapping) => (mapping, rights | Access::LOCAL_WRITE),

@@ -180,7 +180,7 @@ impl<T: Connected> Connection<T> {
     /// ```
     ///
     /// # Cancel safety
-    /// Dropping it changes nothing; the next call answers the same.
+    /// Dropping it changes nothing; the next call returns the same.
     #[doc(alias = "RDMA_CM_EVENT_DISCONNECTED")]
     pub fn closed(&self) -> Pending<CloseReason> {
         let inner = Arc::clone(&self.inner);

@@ -9,7 +9,7 @@ use crate::transports::{Datagram, Transport};
 use seam::Error;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use wire::Gid;
+use wire::{Gid, refuse_if};
 
 /// A service of datagrams that was found by its address and port.
 #[derive(Clone, Debug)]
@@ -118,17 +118,13 @@ pub struct Membership {
 pub fn join(group: IpAddr, qp: &QueuePair<Datagram>) -> Pending<Membership> {
     let qp = qp.clone();
     Pending::start(async move {
-        if qp.endpoint().qkey() != QKEY {
-            return Err(ConnectError::GroupKey.into());
-        }
+        refuse_if!(qp.endpoint().qkey() != QKEY, ConnectError::GroupKey.into());
         let party = Hub::ours()?.party(Datagram::KIND)?;
         let (_, source) = qp.core().context().source_for(Gid::from_ip(group))?;
         // Not bound but resolved: a loopback address chooses no device by itself.
         party.id.resolve_address(Some(SocketAddr::new(source.to_ip(), 0)), SocketAddr::new(group, 0))?;
         party.expect(EventKind::AddressResolved).await?;
-        if !party.is_on(qp.core().context()) {
-            return Err(Error::OtherDevice { what: "queue pair" });
-        }
+        refuse_if!(!party.is_on(qp.core().context()), Error::OtherDevice { what: "queue pair" });
         party.id.join(group, 0)?;
         let event = party.expect(EventKind::MulticastJoin).await?;
         let address = address(&event)?;

@@ -20,6 +20,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{self, Poll};
 use wire::cm::RejectReason;
+use wire::refuse_if;
 
 /// Listens at an address for peers that ask for a connection, or, of [`Datagram`]s, for the queue pair behind a port. A
 /// handle; clones are the same listener.
@@ -245,9 +246,7 @@ impl Request<Datagram> {
     /// Tells the peer to send its datagrams to `qp`, with up to 136 bytes for its program.
     #[doc(alias = "rdma_accept")]
     pub fn answer(self, qp: &QueuePair<Datagram>, private_data: &[u8]) -> Result<(), Error> {
-        if !self.party.is_on(qp.core().context()) {
-            return Err(Error::OtherDevice { what: "queue pair" });
-        }
+        refuse_if!(!self.party.is_on(qp.core().context()), Error::OtherDevice { what: "queue pair" });
         let qkey = Some(qp.endpoint().qkey());
         self.party.id.accept(&ConnectParameters { private_data, qpn: qp.qpn(), qkey, ..ConnectParameters::default() })
     }

@@ -1,6 +1,5 @@
 //! Memory in pages of its own, and files.
 
-use super::{Memory, OwnMemory};
 use hca::Mapping;
 use seam::Error;
 use std::fmt;
@@ -87,35 +86,14 @@ impl fmt::Debug for Mapped {
     }
 }
 
-/// The first byte of a mapping. None is at address zero.
-fn first(mapping: &Mapping) -> NonNull<u8> {
-    NonNull::new(mapping.first()).unwrap_or(NonNull::dangling())
+/// The bytes of a mapping. None is at address zero.
+fn bytes(mapping: &Mapping, length: usize) -> NonNull<[u8]> {
+    NonNull::slice_from_raw_parts(NonNull::new(mapping.first()).unwrap_or(NonNull::dangling()), length)
 }
 
 // SAFETY: pages of no file, mapped by this value and for it alone, which stay until it is dropped.
-unsafe impl Memory for Mapped {
-    type Rest = Mapped;
-
-    fn take_apart(self) -> (NonNull<u8>, usize, Mapped) {
-        (first(&self.mapping), self.length, self)
-    }
-
-    unsafe fn put_together(_: NonNull<u8>, rest: Mapped) -> Mapped {
-        rest
-    }
-}
-
-impl OwnMemory for Mapped {
-    type Slice = [u8];
-
-    fn view(bytes: &[u8]) -> &[u8] {
-        bytes
-    }
-
-    fn view_mut(bytes: &mut [u8]) -> &mut [u8] {
-        bytes
-    }
-}
+kept_whole!(Mapped, |pages| bytes(&pages.mapping, pages.length));
+own_bytes!(Mapped);
 
 /// A part of a file in memory. Any process that has the file may change it.
 pub(crate) struct FileMap {
@@ -125,14 +103,4 @@ pub(crate) struct FileMap {
 
 // SAFETY: mapped until it is dropped; others may change the bytes, and they are used by atomics and by the NIC's copies
 // only, which tolerate it.
-unsafe impl Memory for FileMap {
-    type Rest = FileMap;
-
-    fn take_apart(self) -> (NonNull<u8>, usize, FileMap) {
-        (first(&self.mapping), self.length, self)
-    }
-
-    unsafe fn put_together(_: NonNull<u8>, rest: FileMap) -> FileMap {
-        rest
-    }
-}
+kept_whole!(FileMap, |map| bytes(&map.mapping, map.length));

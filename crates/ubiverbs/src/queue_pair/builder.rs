@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use transport::{Access, Capabilities, Modify, State};
-use wire::{Mtu, Psn, Qkey};
+use wire::{Mtu, Psn, Qkey, refuse_if};
 
 /// How a queue pair is to be. Made by [`ProtectionDomain::queue_pair`]; what is not said is as most programs want it.
 ///
@@ -243,9 +243,7 @@ impl<T: Transport> QueuePairBuilder<T> {
         }
         let context = self.pd.core();
         for cq in [&self.send_cq, &self.receive_cq] {
-            if !Arc::ptr_eq(&cq.core.context, context) {
-                return Err(Error::OtherDevice { what: "completion queue" });
-            }
+            refuse_if!(!Arc::ptr_eq(&cq.core.context, context), Error::OtherDevice { what: "completion queue" });
         }
         if self.shared.as_ref().is_some_and(|shared| shared.domain() != self.pd.id) {
             return Err(Error::OtherProtectionDomain { what: "shared receive queue" });
@@ -253,9 +251,7 @@ impl<T: Transport> QueuePairBuilder<T> {
         let (sgid_index, gid) = context.source(self.source)?;
         let port_mtu = context.opened.port().mtu;
         let mtu = self.mtu.unwrap_or(port_mtu);
-        if mtu > port_mtu {
-            return Err(transport::ModifyError::MtuTooLarge { mtu, max: port_mtu }.into());
-        }
+        refuse_if!(mtu > port_mtu, transport::ModifyError::MtuTooLarge { mtu, max: port_mtu }.into());
         let sends = T::KIND.has_send_queue();
         let mut capabilities = self.capabilities;
         if T::KIND.is_reliable() {

@@ -14,7 +14,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use transport::{AddressVector, Attributes, Kind, Modify, State};
-use wire::{Gid, Mtu, Psn, Qpn};
+use wire::{Gid, Mtu, Psn, Qpn, refuse_if};
 
 /// A queue pair before it is connected: it has a number and takes receives, and nothing arrives yet.
 ///
@@ -161,9 +161,7 @@ impl<T: Connected> PreparedQueuePair<T> {
 impl<T: Transport> PreparedQueuePair<T> {
     /// Connects it to a peer of that kind.
     pub(crate) fn connect_to(self, peer: &Endpoint, kind: Kind) -> Result<QueuePair<T>, Error> {
-        if peer.kind() != kind {
-            return Err(Error::OtherTransport { ours: T::KIND, theirs: peer.kind() });
-        }
+        refuse_if!(peer.kind() != kind, Error::OtherTransport { ours: T::KIND, theirs: peer.kind() });
         if peer.gid().to_ip().is_ipv4() != self.gid.to_ip().is_ipv4() {
             return Err(Error::AddressFamily { from: self.gid, to: peer.gid() });
         }

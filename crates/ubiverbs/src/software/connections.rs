@@ -63,12 +63,9 @@ impl EventChannel for OurEvents {
 fn refused(error: CmError) -> Error {
     let what = error.to_string();
     Error::Connect(match error {
-        CmError::NotLocal(address) => ConnectError::NotLocal { address },
+        CmError::Id(error) => error.into(),
         CmError::NoDevice(address) => ConnectError::NoDevice { address },
         CmError::NoRoute { to, source } => ConnectError::NoRoute { to, source },
-        CmError::PrivateData { length, room } => ConnectError::PrivateData { length, room },
-        CmError::State { .. } => ConnectError::State { what },
-        CmError::InUse { .. } => ConnectError::InUse { what },
         _ => ConnectError::Refused { what },
     })
 }

@@ -31,39 +31,12 @@ macro_rules! reads {
     };
 }
 
-macro_rules! writes {
-    ($kind:ty) => {
-        impl AsyncWrite for $kind {
-            fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-                self.core.poll_write(context, &[bytes])
-            }
-
-            fn poll_write_vectored(
-                self: Pin<&mut Self>,
-                context: &mut Context<'_>,
-                pieces: &[IoSlice<'_>],
-            ) -> Poll<io::Result<usize>> {
-                self.core.poll_write_vectored(context, pieces)
-            }
-
-            /// Nothing to do: what is written is on its way.
-            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-                Poll::Ready(Ok(()))
-            }
-
-            fn poll_close(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-                self.core.poll_shutdown(context)
-            }
-        }
-    };
-}
-
 reads!(RdmaStream);
 reads!(&RdmaStream);
 reads!(OwnedReadHalf);
-writes!(RdmaStream);
-writes!(&RdmaStream);
-writes!(OwnedWriteHalf);
+async_write!(RdmaStream, poll_close);
+async_write!(&RdmaStream, poll_close);
+async_write!(OwnedWriteHalf, poll_close);
 
 /// The streams that a listener is asked for. Made by [`RdmaListener::incoming`].
 #[derive(Debug)]

@@ -7,6 +7,7 @@ use std::io::{self, IoSlice};
 use std::mem;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use wire::refuse_if;
 
 /// The half of a stream that reads. Made by [`RdmaStream::into_split`].
 pub struct OwnedReadHalf {
@@ -57,9 +58,7 @@ impl OwnedReadHalf {
 
     /// The stream, of its two halves. Halves of different streams are given back.
     pub fn reunite(self, other: OwnedWriteHalf) -> Result<RdmaStream, ReuniteError> {
-        if !Arc::ptr_eq(&self.core, &other.core) {
-            return Err(ReuniteError(self, other));
-        }
+        refuse_if!(!Arc::ptr_eq(&self.core, &other.core), ReuniteError(self, other));
         other.forget();
         Ok(RdmaStream { core: self.core })
     }

@@ -52,38 +52,7 @@ macro_rules! reads {
     };
 }
 
-macro_rules! writes {
-    ($kind:ty) => {
-        impl AsyncWrite for $kind {
-            fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-                self.core.poll_write(context, &[bytes])
-            }
-
-            fn poll_write_vectored(
-                self: Pin<&mut Self>,
-                context: &mut Context<'_>,
-                pieces: &[IoSlice<'_>],
-            ) -> Poll<io::Result<usize>> {
-                self.core.poll_write_vectored(context, pieces)
-            }
-
-            fn is_write_vectored(&self) -> bool {
-                true
-            }
-
-            /// Nothing to do: what is written is on its way.
-            fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-                Poll::Ready(Ok(()))
-            }
-
-            fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-                self.core.poll_shutdown(context)
-            }
-        }
-    };
-}
-
 reads!(RdmaStream);
 reads!(OwnedReadHalf);
-writes!(RdmaStream);
-writes!(OwnedWriteHalf);
+async_write!(RdmaStream, poll_shutdown, is_write_vectored);
+async_write!(OwnedWriteHalf, poll_shutdown, is_write_vectored);

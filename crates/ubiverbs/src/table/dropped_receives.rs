@@ -17,6 +17,7 @@ use crate::completion::Completion as Told;
 use latch::lock;
 use std::any::TypeId;
 use transport::{Completion, PostError, Status};
+use wire::refuse_if;
 
 /// A message, in the buffer of a receive that nobody waits for.
 #[derive(Debug)]
@@ -69,9 +70,7 @@ impl Table {
     #[inline]
     pub fn insert_receive(&self, held: Held) -> Result<ReceivePlace, Held> {
         let mut inner = lock(&self.inner);
-        if inner.closed {
-            return Err(held);
-        }
+        refuse_if!(inner.closed, held);
         if inner.left > 0 || !inner.kept.is_empty() {
             return Ok(inner.insert_beside_left(held, self.may_be_left.unwrap_or(0)));
         }

@@ -43,7 +43,7 @@ use ubiverbs::{
 };
 
 /// Longer than anything takes that works.
-const LONG: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The variable that makes this program a peer.
 const ROLE: &str = "UBIVERBS_TEST_PEER";
@@ -106,17 +106,17 @@ impl Peer {
     /// Waits for the end: `closed`, the receive that waits, and whatever is posted later all say the same.
     #[track_caller]
     fn ends(mut self) -> CloseReason {
-        let reason = self.connection.closed().wait_for(LONG).expect("it ends").unwrap();
+        let reason = self.connection.closed().wait_for(TEST_TIMEOUT).expect("it ends").unwrap();
         assert_eq!(self.connection.close_reason(), Some(reason.clone()));
         assert!(!self.connection.is_connected());
-        let failed = self.receiving.wait_for(LONG).expect("it comes back").unwrap_err();
+        let failed = self.receiving.wait_for(TEST_TIMEOUT).expect("it comes back").unwrap_err();
         assert_eq!(failed.buffer.len(), 64);
         check(&failed.error, &reason);
         let later = self.connection.send_inline(b"too late").unwrap().wait().unwrap_err();
         check(&later.error, &reason);
         let buffer = self.connection.pd().allocate(8).unwrap();
         self.connection.recv(buffer).unwrap().polled(7);
-        let completion = self.connection.completion_queue().wait_for(LONG).unwrap().expect("a completion");
+        let completion = self.connection.completion_queue().wait_for(TEST_TIMEOUT).unwrap().expect("a completion");
         assert_eq!(completion.wr_id(), 7);
         check(&completion.result().unwrap_err().into(), &reason);
         let _ = self.process.kill();
@@ -160,7 +160,7 @@ fn pair() -> (Connection, Connection) {
 
 #[track_caller]
 fn closed(connection: &Connection) -> CloseReason {
-    connection.closed().wait_for(LONG).expect("it ends").unwrap()
+    connection.closed().wait_for(TEST_TIMEOUT).expect("it ends").unwrap()
 }
 
 pub fn a_peer_that_disconnects_says_so_with_its_words() {
@@ -284,7 +284,7 @@ pub fn queue_pairs_without_a_connection_have_a_reason_too() {
     // In another completion queue than the work that fails, and looked at first.
     a.recv(pd.allocate(8).unwrap()).unwrap().polled(1);
     drop(a.write_inline(&[1; 8], RemoteSlice::new(0, 8, Key::new(1))).unwrap());
-    let flushed = receives.wait_for(LONG).unwrap().expect("a completion").result().unwrap_err();
+    let flushed = receives.wait_for(TEST_TIMEOUT).unwrap().expect("a completion").result().unwrap_err();
     assert!(matches!(flushed.reason(), Some(CloseReason::Failed(error)) if error.status == Status::RemoteAccess));
     assert!(matches!(b.close_reason(), Some(CloseReason::PeerFault { .. })));
     // Begun anew, it has no reason.

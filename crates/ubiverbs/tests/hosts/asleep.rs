@@ -8,7 +8,7 @@ use ubiverbs::{Endpoint, RemoteSlice};
 
 /// Long enough for a busy machine. One that waits for the target to wake up waits for ever: it is told to only
 /// afterwards.
-const BOUND: Duration = Duration::from_secs(20);
+const WAKE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Shares its memory, and makes no call of ours until it is told to look at it.
 pub fn sleeper(arguments: &[String]) -> Outcome {
@@ -62,7 +62,7 @@ pub fn one_sided_work_completes_while_the_target_sleeps() {
         sleeper.hear("asleep");
         let took = Duration::from_micros(waker.hear("done").parse().unwrap());
         println!("  WRITE and READ of 1 MiB and two atomic operations on a sleeper's memory in {took:?}");
-        assert!(took < BOUND);
+        assert!(took < WAKE_TIMEOUT);
         sleeper.say("wake up", "");
         assert_eq!(sleeper.hear("saw"), "42 7");
         waker.end();

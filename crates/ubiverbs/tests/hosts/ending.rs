@@ -10,11 +10,11 @@ use ubiverbs::cm::{self, Connection, Listener};
 use ubiverbs::{CloseReason, Error, Reliable, Status};
 
 /// Longer than anything takes that works.
-const LONG: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One word for what `closed` says. What was flushed must say the same.
 fn end(connection: &Connection) -> Result<String, Box<dyn std::error::Error>> {
-    let reason = connection.closed().wait_for(LONG).ok_or("it does not end")??;
+    let reason = connection.closed().wait_for(TEST_TIMEOUT).ok_or("it does not end")??;
     let flushed = connection.recv(connection.pd().allocate(8)?)?.wait().map_err(|failed| failed.error);
     if !matches!(&flushed, Err(Error::Completion(error)) if error.reason() == Some(&reason)) {
         return Err(format!("{reason}, but {flushed:?}").into());

@@ -18,7 +18,7 @@ fn kills() -> usize {
 
 /// The longest that a survivor may be in doubt. It waits 16 ms for an answer and asks eight times; the rest is for a
 /// busy machine.
-const BOUND: Duration = Duration::from_secs(10);
+const DEATH_NOTICE_TIMEOUT: Duration = Duration::from_secs(10);
 
 const LENGTH: usize = 200_000;
 
@@ -138,7 +138,7 @@ fn descriptors(actor: &Actor) -> usize {
 }
 
 /// Connections to neighbours are kept, a few of them; not one for each of the dead.
-const KEPT: usize = 3;
+const MAX_KEPT_CONNECTIONS: usize = 3;
 
 pub fn a_survivor_of_a_hundred_kills_hears_of_each_and_keeps_nothing() {
     let Network { left, right } = &Network::new(9000);
@@ -160,7 +160,7 @@ pub fn a_survivor_of_a_hundred_kills_hears_of_each_and_keeps_nothing() {
         victim.kill();
         let status = survivor.hear("lost");
         times.push(killed.elapsed());
-        assert!(killed.elapsed() < BOUND, "round {round}: {:?} until {status}", killed.elapsed());
+        assert!(killed.elapsed() < DEATH_NOTICE_TIMEOUT, "round {round}: {:?} until {status}", killed.elapsed());
         assert_eq!(status, Status::RetryExceeded.to_string(), "round {round}");
         if round == 5 {
             before = [descriptors(&survivors[0]), descriptors(&survivors[1])];
@@ -175,7 +175,7 @@ pub fn a_survivor_of_a_hundred_kills_hears_of_each_and_keeps_nothing() {
     for (side, survivor) in survivors.iter().enumerate() {
         // It may hear of a death before it has closed what led there.
         let then = before[side];
-        wait_until("the dead have left no descriptor", || descriptors(survivor) <= then + KEPT);
+        wait_until("the dead have left no descriptor", || descriptors(survivor) <= then + MAX_KEPT_CONNECTIONS);
         wait_until("the dead have left no name", || hosts[side].names() == names[side]);
     }
     survivors.into_iter().for_each(Actor::end);
@@ -208,11 +208,11 @@ fn meanwhile(network: &Network, at_least: Duration, happens: impl Fn(&Actor, &Ac
 /// Work under way on both sides of a cable, and a survivor that is told nothing.
 pub fn a_process_that_stops_for_a_moment_loses_nothing() {
     // Longer than the other waits before it asks again.
-    const MOMENT: Duration = Duration::from_millis(700);
-    meanwhile(&Network::new(1500), MOMENT, |mover, target| {
+    const CABLE_PAUSE: Duration = Duration::from_millis(700);
+    meanwhile(&Network::new(1500), CABLE_PAUSE, |mover, target| {
         for actor in [target, mover] {
             actor.signal(rustix::process::Signal::STOP);
-            std::thread::sleep(MOMENT);
+            std::thread::sleep(CABLE_PAUSE);
             actor.signal(rustix::process::Signal::CONT);
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -226,21 +226,21 @@ pub fn a_process_that_stops_for_long_is_given_up_and_finds_out_when_it_goes_on()
     other.signal(rustix::process::Signal::STOP);
     let stopped = Instant::now();
     assert_eq!(one.hear("lost"), Status::RetryExceeded.to_string());
-    assert!(stopped.elapsed() < BOUND);
+    assert!(stopped.elapsed() < DEATH_NOTICE_TIMEOUT);
     other.signal(rustix::process::Signal::CONT);
     let gone_on = Instant::now();
     assert_eq!(other.hear("lost"), Status::RetryExceeded.to_string());
-    assert!(gone_on.elapsed() < BOUND);
+    assert!(gone_on.elapsed() < DEATH_NOTICE_TIMEOUT);
     // Both are in good health.
     meet(&mut one, &mut other);
 }
 
 pub fn a_cable_that_is_pulled_and_put_back_loses_nothing() {
-    const MOMENT: Duration = Duration::from_millis(200);
+    const CABLE_PAUSE: Duration = Duration::from_millis(200);
     let network = Network::new(1500);
-    meanwhile(&network, MOMENT, |_, _| {
+    meanwhile(&network, CABLE_PAUSE, |_, _| {
         network.right.run("ip link set veth0 down");
-        std::thread::sleep(MOMENT);
+        std::thread::sleep(CABLE_PAUSE);
         network.right.run("ip link set veth0 up");
     });
 }

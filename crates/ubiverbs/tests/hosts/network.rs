@@ -77,7 +77,7 @@ impl Host {
         self.start_with(role, arguments, &[])
     }
 
-    /// The same with variables in its environment.
+    /// A process that plays a role in this host, with variables in its environment.
     pub fn start_with(&self, role: &str, arguments: &[String], variables: &[(&str, &str)]) -> Actor {
         let mut command = self.command(actor::program());
         command.args(["role", role]).args(arguments).env_remove("UBIVERBS_FAULTS").envs(variables.iter().copied());

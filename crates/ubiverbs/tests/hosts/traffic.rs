@@ -14,10 +14,10 @@ use ubiverbs::{
 };
 
 /// Lengths of messages: around words, packets and trains, and long ones.
-const LENGTHS: [usize; 9] = [1, 8, 1023, 1024, 1025, 4097, 65_536, 300_001, AREA];
+const LENGTHS: [usize; 9] = [1, 8, 1023, 1024, 1025, 4097, 65_536, 300_001, QUEUE_PAIR_AREA_BYTES];
 
 /// How much of the target's memory each queue pair has to itself.
-const AREA: usize = 4 << 20;
+const QUEUE_PAIR_AREA_BYTES: usize = 4 << 20;
 
 /// The longest message; longer ones go by WRITE.
 const LONGEST_SEND: usize = 300_001;
@@ -85,7 +85,7 @@ pub fn list<T: ToString>(things: impl IntoIterator<Item = T>) -> String {
     things.into_iter().map(|thing| thing.to_string()).collect::<Vec<_>>().join(" ")
 }
 
-/// And back.
+/// Reads what [`list`] wrote.
 pub fn parse<T: FromStr>(text: &str) -> Result<Vec<T>, T::Err> {
     text.split_whitespace().map(str::parse).collect()
 }
@@ -110,7 +110,7 @@ pub fn target(arguments: &[String]) -> Outcome {
     let [source, pairs @ ..] = arguments else { return Err("an address and a number of queue pairs".into()) };
     let end = End::new(source.parse()?)?;
     let prepared = end.pairs(pairs)?;
-    let region = end.pd.share(COMMON + AREA * prepared.len(), RIGHTS)?;
+    let region = end.pd.share(COMMON + QUEUE_PAIR_AREA_BYTES * prepared.len(), RIGHTS)?;
     let datagrams = end.datagrams()?;
     say("endpoints", &list(prepared.iter().map(PreparedQueuePair::endpoint)));
     say("datagrams", &datagrams.endpoint().to_string());
@@ -119,7 +119,7 @@ pub fn target(arguments: &[String]) -> Outcome {
     for (index, (prepared, peer)) in prepared.into_iter().zip(&peers).enumerate() {
         let waiting = prepared.recv(end.pd.allocate(LONGEST_SEND)?)?;
         let qp = prepared.connect(peer)?;
-        let area = region.part(COMMON + AREA * index..COMMON + AREA * (index + 1))?;
+        let area = region.part(COMMON + QUEUE_PAIR_AREA_BYTES * index..COMMON + QUEUE_PAIR_AREA_BYTES * (index + 1))?;
         let pd = end.pd.clone();
         thread::spawn(move || {
             // It ends when the process does, or with the peer.
@@ -218,8 +218,8 @@ fn work(
     memory: RemoteSlice,
     index: u64,
 ) -> Result<(QueuePair<Reliable>, usize), Box<dyn Error>> {
-    let start = COMMON as u64 + AREA as u64 * index;
-    let area = memory.slice(start..start + AREA as u64)?;
+    let start = COMMON as u64 + QUEUE_PAIR_AREA_BYTES as u64 * index;
+    let area = memory.slice(start..start + QUEUE_PAIR_AREA_BYTES as u64)?;
     let mut answer = pd.allocate(LONGEST_SEND)?;
     let mut moved = 0;
     for (round, length) in LENGTHS.into_iter().enumerate() {

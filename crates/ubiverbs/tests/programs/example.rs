@@ -11,13 +11,13 @@ pub fn command(name: &str) -> Command {
 
 /// A directory with all examples. A caller that has built them says so with this variable, and they are not built once
 /// more.
-const BUILT: &str = "UBIVERBS_TEST_EXAMPLES";
+const EXAMPLES_VARIABLE: &str = "UBIVERBS_TEST_EXAMPLES";
 
 /// Where the examples are; unless they are there, built as people build them: with the features of this package alone.
 fn directory() -> &'static PathBuf {
     static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
     DIRECTORY.get_or_init(|| {
-        if let Some(directory) = std::env::var_os(BUILT) {
+        if let Some(directory) = std::env::var_os(EXAMPLES_VARIABLE) {
             return directory.into();
         }
         let mut build = Command::new(env!("CARGO"));

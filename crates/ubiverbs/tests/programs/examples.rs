@@ -18,6 +18,7 @@ const LAST_WORDS: &[(&str, &str)] = &[
     ("gpu_write", "GPU"),
     ("hello", r#"alice: received "hello, alice""#),
     ("multicast_chat", "3 members heard 3 messages each"),
+    ("reconnect", "connections, each done once"),
     ("ring_and_mesh", "ring: the sum of 32 KiB of each: a node sent 1.75 times its data"),
     ("shared_receive_queue_many_clients", "answered 1000 messages of 100 clients with 16 buffers"),
     ("streams", "server: answered 3 lines"),

@@ -17,7 +17,7 @@ use ubiverbs::{
 };
 
 /// Longer than anything takes that works.
-const LONG: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn open() -> (Context, ProtectionDomain, CompletionQueue) {
     let context = ubiverbs::device("ubi_lo").unwrap().open().unwrap();
@@ -29,7 +29,7 @@ fn open() -> (Context, ProtectionDomain, CompletionQueue) {
 /// Looks until it is so.
 #[track_caller]
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + LONG;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     while !is_so() {
         assert!(Instant::now() < deadline, "{what}");
         std::thread::yield_now();
@@ -42,7 +42,7 @@ fn cancel<R: Outcome>(mut operation: Operation<R>) {
     drop(poll);
 }
 
-/// The same with one that is not done.
+/// Polls a future that is not ready once, and drops it.
 #[track_caller]
 fn cancel_pending<F: Future + Unpin>(mut future: F) {
     assert!(Pin::new(&mut future).poll(&mut TaskContext::from_waker(Waker::noop())).is_pending());
@@ -51,7 +51,7 @@ fn cancel_pending<F: Future + Unpin>(mut future: F) {
 #[track_caller]
 fn taken(receiving: Operation<Received>) -> Vec<u8> {
     let mut receiving = receiving;
-    receiving.wait_for(LONG).expect("a message").unwrap().payload().to_vec()
+    receiving.wait_for(TEST_TIMEOUT).expect("a message").unwrap().payload().to_vec()
 }
 
 #[test]
@@ -102,13 +102,13 @@ fn a_message_that_nobody_waited_for_goes_to_the_completion_queue_too() -> Result
     cancel_pending(b.recv(pd.allocate(8)?)?);
     b.recv(pd.allocate(8)?)?.polled(7);
     a.send_inline(b"one")?.wait()?;
-    let completion = cq.wait_for(LONG)?.expect("a completion");
+    let completion = cq.wait_for(TEST_TIMEOUT)?.expect("a completion");
     assert_eq!((completion.wr_id(), completion.into_received()?.payload()), (7, &b"one"[..]));
     // One that is kept, and one that was done when it was left to the queue.
     a.send_inline(b"two")?.wait()?;
     until("it has come", || cq.poll().is_ok_and(|polled| polled.count() == 0) && b.outstanding().1 == 0);
     b.recv(pd.allocate(8)?)?.polled(8);
-    let completion = cq.wait_for(LONG)?.expect("a completion");
+    let completion = cq.wait_for(TEST_TIMEOUT)?.expect("a completion");
     assert_eq!((completion.wr_id(), completion.into_received()?.payload()), (8, &b"two"[..]));
     Ok(())
 }
@@ -334,7 +334,7 @@ fn a_read_can_be_repeated_and_an_atomic_operation_has_happened() -> Result<(), E
     assert_eq!(region.load(0)?, 101);
     // Who keeps the operation keeps the answer.
     let mut adding = a.fetch_add(there, 1)?;
-    let answer = adding.wait_for(Duration::ZERO).or_else(|| adding.wait_for(LONG));
+    let answer = adding.wait_for(Duration::ZERO).or_else(|| adding.wait_for(TEST_TIMEOUT));
     assert_eq!(answer.expect("an answer")?, 101);
     Ok(())
 }
@@ -354,7 +354,7 @@ fn the_next_completion_stays_in_the_queue() -> Result<(), Error> {
     assert!(one.as_mut().poll(&mut TaskContext::from_waker(Waker::noop())).is_pending());
     a.send_inline(b"hello")?.wait()?;
     drop((one, other));
-    assert_eq!(channel.wait_for(LONG)?, Some(cq.clone()), "the event of a queue that was armed is there");
+    assert_eq!(channel.wait_for(TEST_TIMEOUT)?, Some(cq.clone()), "the event of a queue that was armed is there");
     assert_eq!(cq.wait()?.into_received()?.payload(), b"hello");
     Ok(())
 }
@@ -373,7 +373,7 @@ fn threads_that_take_and_give_up_at_once_lose_nothing() -> Result<(), Error> {
         for thread in 0..3 {
             let (b, pd, got, seen) = (&b, &pd, &got, &seen);
             threads.spawn(move || {
-                let deadline = Instant::now() + LONG;
+                let deadline = Instant::now() + TEST_TIMEOUT;
                 while got.load(Ordering::SeqCst) < MESSAGES {
                     assert!(Instant::now() < deadline, "{} of {MESSAGES}", got.load(Ordering::SeqCst));
                     let again = if thread == 0 { b.resume_recv() } else { None };
@@ -415,7 +415,7 @@ fn an_attempt_to_connect_is_given_up_and_can_be_made_again() -> Result<(), Error
     let mut connecting = cm::connect(address);
     assert!(connecting.wait_for(Duration::from_millis(1)).is_none());
     let server = listener.accept().wait()?;
-    let client = connecting.wait_for(LONG).expect("a connection")?;
+    let client = connecting.wait_for(TEST_TIMEOUT).expect("a connection")?;
     assert_eq!(client.local_addr(), server.peer_addr(), "those that were given up are passed over");
     // One that stood when it was dropped is ended.
     let connecting = cm::connect(address);
@@ -506,7 +506,7 @@ fn an_event_stays_in_its_channel() -> Result<(), Error> {
     assert!(waiting.as_mut().poll(&mut TaskContext::from_waker(Waker::noop())).is_pending());
     id.resolve_address(None, ([127, 0, 0, 1], 7471).into())?;
     drop(waiting);
-    let event = channel.wait_for(LONG).expect("an event");
+    let event = channel.wait_for(TEST_TIMEOUT).expect("an event");
     assert_eq!((event.kind, &event.id), (EventKind::AddressResolved, &id));
     Ok(())
 }

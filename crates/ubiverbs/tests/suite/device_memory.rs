@@ -17,8 +17,8 @@ fn open() -> (Context, ProtectionDomain, CompletionQueue) {
 
 /// The device's memory is the process's, and one test counts it to the last byte.
 pub fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn bytes(memory: &DeviceMemory, offset: usize, length: usize) -> Vec<u8> {

@@ -26,7 +26,7 @@ type Outcome<T = ()> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// How long a party waits for another before it gives up. Errors of the transport and the connection manager come
 /// sooner; only who never came is found out by this.
-const PATIENCE: Duration = Duration::from_secs(30);
+const RUN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Connects, for as long as it may take the peer to listen.
 async fn connect(to: &str, receives: &[usize]) -> Outcome<(cm::Connection, Vec<Receiving>)> {
@@ -46,7 +46,7 @@ async fn connect(to: &str, receives: &[usize]) -> Outcome<(cm::Connection, Vec<R
 
 /// Accepts the next connection. Its receives are posted before the peer can send.
 async fn accept(listener: &cm::Listener, receives: &[usize]) -> Outcome<(cm::Connection, Vec<Receiving>)> {
-    let request = ubiverbs::timeout(PATIENCE, listener.next()).await??;
+    let request = ubiverbs::timeout(RUN_TIMEOUT, listener.next()).await??;
     let (prepared, receiving) = prepare(&request.context()?, receives)?;
     Ok((request.accept().queue_pair(prepared).start().await?, receiving))
 }

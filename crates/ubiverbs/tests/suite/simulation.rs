@@ -65,7 +65,7 @@ fn lost_words_of_the_connection_manager_end_no_connection() {
     builder(0.1).seeds(1000).check(hello);
 }
 
-/// The same functions on the NIC of this process.
+/// `serve` and `call` on the NIC of this process.
 #[test]
 fn the_same_program_runs_outside() {
     let listener = cm::Listener::bind("127.0.0.1:0").unwrap();

@@ -18,7 +18,7 @@ use ubiverbs::block_on;
 use ubiverbs::stream::{RdmaListener, RdmaSocket, RdmaStream, blocking};
 
 /// Long enough for anything on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Sizes around those at which the protocol does something else.
 const SIZES: [usize; 13] = [1, 2, 63, 64, 65, 4095, 4097, 16_384, 65_535, 65_537, 131_072, 262_145, 1_000_003];
@@ -332,7 +332,7 @@ fn a_thread_waits_as_long_as_it_wants() {
     };
     assert_eq!(full.kind(), ErrorKind::WouldBlock);
     drop(b);
-    a.set_read_timeout(Some(PATIENCE)).unwrap();
+    a.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
     assert_eq!(a.read(&mut [0]).unwrap(), 0);
     let mut async_again = a.into_async().into_blocking();
     assert_eq!(async_again.read(&mut [0]).unwrap(), 0);
@@ -383,7 +383,7 @@ fn a_thousand_short_connections_leave_no_descriptor_behind() {
         assert_eq!(back, number.to_le_bytes());
     }
     server.join().unwrap();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TEST_TIMEOUT;
     while open_descriptors() > before + 200 {
         assert!(Instant::now() < deadline, "{} descriptors, {before} before", open_descriptors());
         thread::sleep(Duration::from_millis(10));

@@ -209,13 +209,9 @@ impl FlowPart {
         let found = SpecType::ALL.into_iter().find(|kind| *kind as u32 == code & !INNER_FLAG);
         let kind = found.ok_or(SpecError::UnknownType(code))?;
         let inner = code & INNER_FLAG != 0;
-        if inner && !kind.may_be_inner() {
-            return Err(SpecError::NotInner(kind));
-        }
+        refuse_if!(inner && !kind.may_be_inner(), SpecError::NotInner(kind));
         let short = SpecError::Size { kind, given: bytes.len(), needed: kind.size() };
-        if bytes.len() < kind.size() {
-            return Err(short);
-        }
+        refuse_if!(bytes.len() < kind.size(), short);
         let number = |at| bytes_at(bytes, at).map(u32::from_ne_bytes).ok_or(short);
         // Two structures of `N` bytes, the second `apart` after the first; those of bytes alone begin at 6.
         fn pair<const N: usize>(bytes: &[u8], at: usize, apart: usize) -> Option<([u8; N], [u8; N])> {

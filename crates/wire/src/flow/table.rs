@@ -152,7 +152,7 @@ impl<T: PartialEq> Table<T> {
         }
     }
 
-    /// Removes the rules that `which` names, and answers them.
+    /// Removes the rules that `which` names, and returns them.
     pub fn remove(&mut self, mut which: impl FnMut(&Rule<T>) -> bool) -> Vec<Rule<T>> {
         let mut removed = Vec::new();
         for list in [&mut self.normal, &mut self.defaults, &mut self.sniffers] {

@@ -66,9 +66,7 @@ impl Ipv4Header {
             let value = u32::from(version >> 4);
             return Err(ParseError::Unexpected { header: Header::Ipv4, field: "version", value, expected: 4 });
         }
-        if version & 0xf != 5 {
-            return Err(ParseError::Ipv4Options(version & 0xf));
-        }
+        refuse_if!(version & 0xf != 5, ParseError::Ipv4Options(version & 0xf));
         let tos = reader.u8()?;
         let total_length = reader.u16()?;
         let identification = reader.u16()?;
@@ -90,9 +88,7 @@ impl Ipv4Header {
         };
         // Computed with the reserved flag as it came, so that it neither fails nor passes for the wrong reason.
         let computed = checksum_of(&header.words(fragment, 0));
-        if checksum != computed {
-            return Err(ParseError::Ipv4Checksum { have: checksum, computed });
-        }
+        refuse_if!(checksum != computed, ParseError::Ipv4Checksum { have: checksum, computed });
         let rest = reader.rest();
         let (said, have) = (usize::from(total_length), Ipv4Header::LEN + rest.len());
         match said.checked_sub(Ipv4Header::LEN).and_then(|length| rest.get(..length)) {

@@ -180,7 +180,7 @@ fn reflected(network: &Network) -> Outcome<Verdict> {
 }
 
 /// More memory than this is not needed for what may be outstanding.
-const MEMORY: u64 = 64 << 10;
+const MAX_GROWTH_KIB: u64 = 64 << 10;
 
 fn flood(network: &Network) -> Outcome<Verdict> {
     let (mut listener, port) = listener(network)?;
@@ -195,7 +195,7 @@ fn flood(network: &Network) -> Outcome<Verdict> {
         return Ok(Verdict::Broken("the listener's process ended".into()));
     }
     let grown = most.max(listener.size()?.0).saturating_sub(before);
-    if grown > MEMORY {
+    if grown > MAX_GROWTH_KIB {
         return Ok(Verdict::Broken(format!("the listener grew by {grown} KiB")));
     }
     drop(hand);

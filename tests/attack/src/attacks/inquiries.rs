@@ -66,7 +66,7 @@ fn asks(network: &Network) -> Outcome<(Duration, u64, u64)> {
     let mut tool = network.home.start(User::Root, "tool", &[])?;
     let Some(said) = tool.try_hear("asked", 2 * TOOL_TIME)? else { return Ok((begun.elapsed(), 0, 0)) };
     while tool.is_alive() {
-        if begun.elapsed() > crate::actor::PATIENCE {
+        if begun.elapsed() > crate::actor::ACTOR_REPLY_TIMEOUT {
             return Err("the tool does not end".into());
         }
         std::thread::sleep(Duration::from_millis(2));

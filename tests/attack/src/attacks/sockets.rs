@@ -28,7 +28,7 @@ fn start(network: &Network, role: &str) -> Outcome<(Actor, u16)> {
 }
 
 /// What 2,048 records and a few connections may take, in KiB: 20,000 sockets took 2.9 GB.
-const MEMORY: u64 = 24 << 10;
+const MAX_GROWTH_KIB: u64 = 24 << 10;
 
 /// Descriptors of as many connections as the server keeps, with room.
 const DESCRIPTORS: usize = 32;
@@ -54,7 +54,7 @@ fn flood(network: &Network) -> Outcome<Verdict> {
     let (failed, took) = (words.next().unwrap_or("?"), words.next().unwrap_or("?"));
     Ok(if failed != "0" {
         Verdict::Broken(format!("{failed} of 16 clients did not connect during the flood: {meanwhile}"))
-    } else if grown > MEMORY || opened > DESCRIPTORS {
+    } else if grown > MAX_GROWTH_KIB || opened > DESCRIPTORS {
         Verdict::Broken(format!("it grew by {grown} KiB and {opened} descriptors"))
     } else {
         Verdict::Held(format!("16 clients connected in {took} ms meanwhile; {grown} KiB, {opened} descriptors more"))

@@ -25,7 +25,7 @@ pub fn random(seed: u64, length: usize) -> Vec<u8> {
     (0..length).map(next).collect()
 }
 
-/// Plays the corpus, and then inputs of it with bytes changed and bytes that are random altogether, by turns.
+/// Plays the corpus, and then inputs of it with bytes changed and bytes that are random altogether, alternately.
 pub fn play(target: &str, more: u64, body: impl Fn(&[u8]) + std::panic::RefUnwindSafe) {
     let one = |name: &str, bytes: &[u8]| {
         if let Err(panic) = std::panic::catch_unwind(|| body(bytes)) {

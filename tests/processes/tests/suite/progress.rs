@@ -85,7 +85,7 @@ fn trips(context: &Context, kind: &str) -> Result<Times, Error> {
     Ok(Times::of(kind, times))
 }
 
-/// The same between two threads that spin on a word, with nothing of ours in between: what this machine can do at the moment.
+/// Round trips between two threads that spin on a word, with nothing of ours in between: what this machine can do now.
 fn bare_trips() -> Times {
     let word = AtomicU64::new(0);
     std::thread::scope(|scope| {

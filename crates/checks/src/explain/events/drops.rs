@@ -48,6 +48,7 @@ const fn rule_of(reason: DropReason) -> Number {
         | DropReason::RandomLoss
         | DropReason::Partitioned
         | DropReason::NoRoute
+        | DropReason::PortDown
         | DropReason::SystemRefused
         | DropReason::Unproven
         | DropReason::BrokenRing
@@ -261,6 +262,7 @@ fn words(
         LOST => {
             let advice = match reason {
                 DropReason::RandomLoss | DropReason::Partitioned => "nothing: UBIVERBS_FAULTS asks for it",
+                DropReason::PortDown => "nothing: a failure script took the port down; wait for IBV_EVENT_PORT_ACTIVE",
                 DropReason::NoMemory => "let the peer have fewer READs and atomics under way (max_rd_atomic)",
                 DropReason::BrokenRing | DropReason::BadRecord => {
                     "look at the process at the other end: it crashed, or wrote where it must not"

@@ -3,7 +3,7 @@
 use alloc::format;
 use alloc::string::String;
 
-use trace::{Call, ConnectionEnd, Kind, POISON};
+use trace::{Call, ConnectionEnd, Kind, POISON_BYTE};
 use wire::{Key, Qpn};
 
 use crate::examine::{Moment, Out};
@@ -74,7 +74,7 @@ pub(super) struct Id {
 
 /// A number whose bytes are all poison.
 fn is_poison(number: u64, bytes: u32) -> bool {
-    number == u64::from_ne_bytes([POISON; 8]) >> (64 - 8 * bytes)
+    number == u64::from_ne_bytes([POISON_BYTE; 8]) >> (64 - 8 * bytes)
 }
 
 /// The memory or the key that a work request names comes from an event that was given back.

@@ -1,42 +1,21 @@
 //! A report as SARIF 2.1.0 (OASIS). Every rule is in it with its page; a result's place is the program, and inside it
 //! the object that the finding is about: there are no lines of source code.
 
+use crate::report::sarif::{document, invocation, uri};
 use crate::run::findings::{Run, WrittenFinding};
 use crate::run::staying::Ended;
 use checks::{Rule, Severity};
 use serde_json::{Value, json};
 
-const SCHEMA_ADDRESS: &str =
-    "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json";
-
 pub fn write(run: &Run) -> Value {
     let rules: Vec<Value> = Rule::all().map(rule).collect();
     let results: Vec<Value> = run.findings.iter().map(|told| result(run, told)).collect();
-    let mut invocation = json!({
-        "commandLine": run.line.join(" "),
-        "arguments": run.line.get(1..).unwrap_or_default(),
-        "executionSuccessful": run.ended == Ended::Code(0),
-    });
+    let mut invocation = invocation(&run.line, run.ended == Ended::Code(0));
     match run.ended {
         Ended::Code(code) => invocation["exitCode"] = json!(code),
         Ended::Signal(signal) => invocation["exitSignalNumber"] = json!(signal),
     }
-    json!({
-        "$schema": SCHEMA_ADDRESS,
-        "version": "2.1.0",
-        "runs": [{
-            "tool": {
-                "driver": {
-                    "name": "ubiverbs",
-                    "version": env!("CARGO_PKG_VERSION"),
-                    "semanticVersion": env!("CARGO_PKG_VERSION"),
-                    "rules": rules,
-                }
-            },
-            "invocations": [invocation],
-            "results": results,
-        }],
-    })
+    document(rules, invocation, results)
 }
 
 fn rule(rule: &Rule) -> Value {
@@ -88,12 +67,6 @@ fn result(run: &Run, told: &WrittenFinding) -> Value {
     result
 }
 
-/// A name as a part of a URI.
-fn uri(name: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
-    name.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,10 +86,5 @@ mod tests {
         assert_eq!((&result["level"], &result["occurrenceCount"]), (&json!("error"), &json!(16774)));
         assert_eq!(result["message"]["text"], "w <1>. Cause: c. To do: a");
         assert_eq!(run["invocations"][0]["executionSuccessful"], true);
-    }
-
-    #[test]
-    fn names_are_parts_of_uris() {
-        assert_eq!(uri("my program%"), "my%20program%25");
     }
 }

@@ -3,23 +3,7 @@
 use super::*;
 use transport::{CompletionKind, Queue};
 
-const PLAIN: Completion = Completion {
-    wr_id: 0,
-    status: Status::Success,
-    kind: CompletionKind::Receive,
-    queue: Queue::Receive,
-    qpn: Qpn::new(7),
-    bytes: 0,
-    immediate: None,
-    invalidated: None,
-    src_qpn: None,
-    grh: false,
-    over_ipv4: false,
-    solicited: false,
-    frame: transport::FrameNotes { flow_tag: 0, vlan: 0, checksums_are_right: false },
-    cause: None,
-    told_at: 0,
-};
+const PLAIN: Completion = Completion::of(0, CompletionKind::Receive, Status::Success, Queue::Receive, Qpn::new(7));
 const SOLICITED: Completion = Completion { solicited: true, ..PLAIN };
 const FAILED: Completion = Completion { status: Status::WorkRequestFlushed, solicited: true, ..PLAIN };
 

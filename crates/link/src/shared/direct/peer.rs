@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use wire::access::{Access, Range};
-use wire::{Gid, Qpn};
+use wire::{Gid, Qpn, refuse_if};
 
 /// The bytes of a WRITE that are stored last, and whole.
 const TAIL_BYTES: usize = 8;
@@ -29,9 +29,7 @@ pub(in super::super) struct PeerTable(Mapping);
 impl PeerTable {
     /// The table that a process has by this descriptor, if the kernel lets us read it.
     pub fn open(process: i32, descriptor: u64) -> io::Result<PeerTable> {
-        if process <= 0 {
-            return Err(io::ErrorKind::NotFound.into());
-        }
+        refuse_if!(process <= 0, io::ErrorKind::NotFound.into());
         let file = {
             let _opening = Opening::begin();
             // It may be anything by now: nothing that is opened here may make us wait.
@@ -188,14 +186,10 @@ pub(super) fn try_memory(table: &Mapping, memory: RawFd) -> io::Result<()> {
     set_position(memory, address + MAGIC_OFFSET as u64);
     // SAFETY: eight bytes of a live number.
     let got = unsafe { libc::syscall(libc::SYS_read, memory, &raw mut magic, size_of::<u64>()) };
-    if got != size_of::<u64>() as libc::c_long || magic != TABLE_MAGIC {
-        return Err(failed());
-    }
+    refuse_if!(got != size_of::<u64>() as libc::c_long || magic != TABLE_MAGIC, failed());
     set_position(memory, address + SCRATCH_OFFSET as u64);
     // SAFETY: four bytes of a live number.
     let put = unsafe { libc::syscall(libc::SYS_write, memory, &raw const probe, size_of::<u32>()) };
-    if put != size_of::<u32>() as libc::c_long {
-        return Err(failed());
-    }
+    refuse_if!(put != size_of::<u32>() as libc::c_long, failed());
     Ok(())
 }

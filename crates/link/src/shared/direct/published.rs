@@ -16,7 +16,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use wire::access::{Access, ProtectionDomain};
-use wire::{Gid, Key, Qpn};
+use wire::{Gid, Key, Qpn, refuse_if};
 
 /// A region, as peers may know it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,9 +62,7 @@ pub struct Published {
 impl Published {
     /// An empty table, closed. An error where the system has no memory that only one process can write.
     pub fn new() -> io::Result<Published> {
-        if cfg!(not(target_pointer_width = "64")) || cfg!(miri) {
-            return Err(io::ErrorKind::Unsupported.into());
-        }
+        refuse_if!(cfg!(not(target_pointer_width = "64")) || cfg!(miri), io::ErrorKind::Unsupported.into());
         let (map, table) = {
             let _opening = Opening::begin();
             let (map, table) = Mapping::create_published(Shelf::TABLE_BYTES)?;

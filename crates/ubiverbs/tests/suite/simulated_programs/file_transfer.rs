@@ -1,7 +1,7 @@
 //! A file by WRITE with immediate, as in the example `file_transfer`: the receiver shares a few slots, the sender fills
 //! them and says how much, the receiver gives them back.
 
-use super::{Outcome, PATIENCE, accept, connect, judge, victim};
+use super::{Outcome, RUN_TIMEOUT, accept, connect, judge, victim};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -41,7 +41,7 @@ async fn receive(copy: Copy) -> Outcome {
 async fn send(file: Rc<Vec<u8>>) -> Outcome {
     let (connection, receives) = connect("receiver:7471", &[64, 1, 1, 1, 1]).await?;
     let mut receives: VecDeque<_> = receives.into();
-    let first = ubiverbs::timeout(PATIENCE, receives.pop_front().ok_or("posted")?).await??;
+    let first = ubiverbs::timeout(RUN_TIMEOUT, receives.pop_front().ok_or("posted")?).await??;
     let slots = RemoteSlice::from_bytes(first.payload())?;
     let mut free = SLOTS;
     // The last WRITE brings its number only, and a byte that nobody looks at: into a free slot, as all others.

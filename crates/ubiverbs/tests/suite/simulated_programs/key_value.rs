@@ -1,7 +1,7 @@
 //! A key-value store: clients PUT by message and GET by READ, past the server's program. Each entry has a version and a
 //! sum, by which a reader knows a torn one.
 
-use super::{Outcome, PATIENCE, accept, connect, judge, together, victim};
+use super::{Outcome, RUN_TIMEOUT, accept, connect, judge, together, victim};
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -47,7 +47,7 @@ async fn serve(listener: &cm::Listener) -> Outcome {
 async fn client(seed: u64) -> Outcome {
     let (connection, receiving) = connect("server:7000", &[64]).await?;
     let mut receiving = receiving.into_iter().next().ok_or("a receive was posted")?;
-    let first = ubiverbs::timeout(PATIENCE, receiving).await??;
+    let first = ubiverbs::timeout(RUN_TIMEOUT, receiving).await??;
     let table = RemoteSlice::from_bytes(first.payload())?;
     receiving = connection.recv(first.into_buffer())?;
     let mut rng = sim::Rng::new(seed);

@@ -1,7 +1,7 @@
 //! How streams end, and how they do not begin.
 
 use super::other::Other;
-use super::{PATIENCE, bytes, pair, read_checked};
+use super::{TEST_TIMEOUT, bytes, pair, read_checked};
 use std::io::{ErrorKind, Read, Write};
 use std::time::Duration;
 use ubiverbs::block_on;
@@ -59,7 +59,7 @@ fn a_peer_that_is_killed_is_an_error_after_what_it_sent() {
         stream.read_exact(&mut words).unwrap();
         assert_eq!(&words, b"last words");
         other.0.kill().unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
         let error = stream.read(&mut words).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
         let error = stream.write(b"anybody?").unwrap_err();

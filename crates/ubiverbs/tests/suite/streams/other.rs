@@ -1,6 +1,6 @@
 //! The second process of a test: this program once more, with one part.
 
-use super::PATIENCE;
+use super::TEST_TIMEOUT;
 use std::io::Read;
 use std::net::SocketAddr;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -43,7 +43,7 @@ impl Other {
                 stat.rsplit_once(')').unwrap().1.trim_start().starts_with('T')
             })
         };
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TEST_TIMEOUT;
         while !is_stopped() {
             assert!(Instant::now() < deadline, "it does not stop");
             thread::sleep(Duration::from_millis(1));
