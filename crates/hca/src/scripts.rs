@@ -66,7 +66,6 @@ struct Running {
 #[derive(Clone, Debug)]
 pub(crate) struct Struck {
     /// The number of the script in this process, from 0.
-    #[allow(dead_code)]
     pub number: u32,
     /// Its name.
     pub script: Arc<str>,
@@ -152,14 +151,12 @@ impl Scripts {
 
     /// Whether one wants to hear of connections.
     #[inline]
-    #[allow(dead_code)]
     pub fn wants_connections(&self) -> bool {
         self.has(CONNECTIONS)
     }
 
     /// Whether one wants to hear of copies from and to GPU memory.
     #[inline]
-    #[allow(dead_code)]
     pub fn wants_gpu_copies(&self) -> bool {
         self.has(GPU_COPIES)
     }

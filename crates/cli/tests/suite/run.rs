@@ -93,3 +93,46 @@ fn the_nics_of_a_server_have_places_and_switches_of_their_own() {
         assert!(lines[2].parse::<i32>().is_ok() && lines.len() == 7, "{text}");
     }
 }
+
+#[test]
+fn a_script_is_read_before_the_program_begins_and_a_mistake_is_told_with_its_line() {
+    let place = installed("run-script");
+    let write = |name: &str, text: &str| {
+        let path = place.join(name);
+        fs::write(&path, text).expect("written");
+        path.to_str().expect("text").to_owned()
+    };
+    let good = write("good.toml", "[[failure]]\nat = '1s'\ndo = 'port-down'\n");
+    let long = format!("[[failure]]\ndo = 'stop'\n#{}", "x".repeat(256 << 10));
+    for (script, reason) in [
+        (
+            write("word.toml", "[[failure]]\nat = '1s'\ndo = 'port-dwon'\n"),
+            "word.toml: line 3: \"port-dwon\" is no failure",
+        ),
+        (
+            write("time.toml", "[[failure]]\nat = '1 day'\ndo = 'stop'\n"),
+            "time.toml: line 2: at = \"1 day\"; expected a time",
+        ),
+        (write("long.toml", &long), "at most 262144 are read"),
+        (write("none.toml", ""), "none.toml: the script has no failure"),
+        (write("a:b.toml", "[[failure]]\ndo = 'stop'\n"), "its path has a colon"),
+        (place.join("missing.toml").display().to_string(), "missing.toml"),
+        (place.display().to_string(), "directory"),
+    ] {
+        let output = run_program(&place, "unlimited", &["--no-files", "--script", &script], &["echo", "started"]);
+        assert_eq!(output.status.code(), Some(2), "{script}: {}", said(&output));
+        assert!(said(&output).contains(reason) && output.stdout.is_empty(), "{script}: {}", said(&output));
+    }
+    let report = write("report.json", "of another day");
+    let options =
+        ["--no-files", "--script", &good, "--script", &good, "--script-seed", "7", "--script-report", &report];
+    let show = "echo $UBIVERBS_SCRIPT $UBIVERBS_SCRIPT_SEED $UBIVERBS_SCRIPT_REPORT ${UBIVERBS_SCRIPT_RUN:+numbered}";
+    let output = run_program(&place, "unlimited", &options, &["sh", "-c", show]);
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(told, format!("{good}:{good} 7 {report} numbered\n"), "{}", said(&output));
+    assert_eq!(fs::read_to_string(&report).expect("there"), "");
+    assert_eq!(fs::metadata(&report).expect("there").mode() & 0o777, 0o600);
+    // Without a script there is nothing to seed or to report.
+    let output = run(&place, "unlimited", &["--no-files", "--script-seed", "7"]);
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+}

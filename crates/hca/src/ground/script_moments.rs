@@ -33,7 +33,6 @@ impl Ground {
 
     /// Feeds scripts with this moment. Returns what the last that takes hold of it does. See `strikes_on`.
     #[cold]
-    #[allow(dead_code)]
     pub fn take_hold(&self, moment: &Moment<'_>) -> Option<Action> {
         self.strikes_on(moment).last().map(Struck::action)
     }
