@@ -34,6 +34,9 @@ const COMMON_KEYS: &[&str] = &[
     "do",
 ];
 
+/// Those that say where in a process.
+const PLACES_IN_NICS: &[&str] = &["device", "port", "queue-pair", "completion-queue", "connection"];
+
 /// What failures do, each with its own keys.
 pub(crate) const ACTIONS: &[(&str, &[&str])] = &[
     ("port-down", &[]),
@@ -88,6 +91,11 @@ pub fn read(mut table: Table<'_>) -> Result<Failure, ScriptError> {
     };
     table.line = said.line;
     let action = action(word, &mut table)?;
+    if action.hook() == Some(Hook::Call)
+        && let Some((key, item)) = PLACES_IN_NICS.iter().copied().find_map(|key| Some((key, table.take(key)?)))
+    {
+        return Err(item.wrong(format_args!("no {key}: of a call only the host and the process are known")));
+    }
     let mut place = place(&mut table)?;
     if action.is_of_network() {
         place.to = table.take("to").map(|item| item.text().map(String::from)).transpose()?;

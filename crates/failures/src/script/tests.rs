@@ -160,6 +160,10 @@ fn mistakes_are_said_with_the_line_and_what_was_expected() {
         ("[[failure]]\nevery = '1us'\ndo = 'stop'", "line 2: every = \"1us\"; expected a time from 1ms to a day"),
         ("[[failure]]\nevery = true\ndo = 'stop'", "line 2: every = true; expected a time"),
         ("[[failure]]\nevery = '1s'\nfor = '1s'\ndo = 'stop'", "line 4: for is as long as every"),
+        (
+            "[[failure]]\ncall = 'ibv_reg_mr'\ndevice = 'ubi_0'\ndo = 'fail'\nerrno = 'ENOMEM'",
+            "line 3: device = \"ubi_0\"; expected no device: of a call only the host and the process are known",
+        ),
         ("[[failure]]\nfor = '1s'\ndo = 'kill'", "line 2: for = \"1s\"; expected no for: kill has no end"),
         ("[[failure]]\nrate = '200%'\ndo = 'stop'", "line 2: rate = \"200%\"; expected a chance such as \"1%\""),
         ("[[failure]]\ntimes = 0\ndo = 'stop'", "line 2: times = 0; expected a number from 1"),
