@@ -180,7 +180,6 @@ impl Runner<'_> {
         for report in &reports {
             let _ = fs::remove_file(report);
         }
-        let begun = Instant::now();
         let run_name = format!("{}-{}", std::process::id(), wall_clock());
         let mut server = match &self.plan.server {
             None => None,
@@ -194,6 +193,8 @@ impl Runner<'_> {
                 Some(server)
             }
         };
+        // A server may take its time until it waits.
+        let begun = Instant::now();
         let mut command = self.start(&self.plan.command, injected, &reports[1], &run_name)?;
         watched.family.expect(command.id());
         output.listen(command.stdout.take());

@@ -124,7 +124,8 @@ pub fn judge(healthy: &Outcome, outcome: &Outcome, expectations: Expectations) -
     match signal {
         // The command, or what its shell waited for last, was killed on purpose.
         Some(_) if kills => return verdict(CaseResult::Killed, "ended by the script".into()),
-        Some(signal) if !(signal == libc::SIGABRT && expectations.may_abort) => {
+        // Others are how programs end each other: a side that has gone is a broken pipe.
+        Some(signal) if is_crash(signal, expectations) || signal == libc::SIGKILL => {
             return verdict(CaseResult::Crash, format!("{}{said}", signal_name(signal)));
         }
         _ => {}
@@ -143,7 +144,8 @@ pub fn judge(healthy: &Outcome, outcome: &Outcome, expectations: Expectations) -
     let error = match outcome.end {
         Some(End::Code(0)) => server.map(|server| format!("{server}{said}")),
         Some(End::Code(code)) => Some(format!("exit code {code}{said}")),
-        _ => Some(format!("gave up by SIGABRT{said}")),
+        Some(End::Signal(signal)) => Some(format!("{}{said}", signal_name(signal))),
+        None => None,
     };
     match error {
         Some(text) if kills => verdict(CaseResult::Killed, text),
@@ -288,6 +290,7 @@ mod tests {
         let abort = libc::SIGABRT;
         let aborted = Outcome { end: Some(End::Signal(abort)), signalled: vec![(7, "a".into(), abort)], ..struck() };
         assert_eq!(result(aborted.clone()), CaseResult::Crash);
+        assert_eq!(result(Outcome { end: Some(End::Signal(libc::SIGPIPE)), ..struck() }), CaseResult::Error);
         let may = Expectations { may_abort: true, ..Expectations::default() };
         assert_eq!(judge(&healthy(), &aborted, may).result, CaseResult::Error);
     }
