@@ -5,13 +5,12 @@ use crate::{Test, expect};
 use std::fs;
 use std::path::Path;
 
-/// The client's port is down for half of each period.
+/// The client's port is down for half of each period, from the middle of the run on.
 const FLAP: &str = "[[failure]]
-at = '50ms'
-since = 'message'
+after = { messages = 100 }
 device = 'ubi_1'
 do = 'flap'
-period = '200ms'
+period = '20ms'
 ";
 
 /// What a device tells of, as ibv_asyncwatch prints it.
@@ -74,9 +73,9 @@ fn flap(stage: &Stage, link: Link) -> Result<(), String> {
         hosts: [host; 2],
         user: None,
         options: &options,
-        server: format!("rping -s -a 127.0.0.1 -p {port} -V -C 60 -S 1000"),
+        server: format!("rping -s -a 127.0.0.1 -p {port} -V -C 400 -S 1000"),
         port,
-        clients: vec![format!("rping -c -I 127.0.0.2 -a 127.0.0.1 -p {port} -V -C 60 -S 1000")],
+        clients: vec![format!("rping -c -I 127.0.0.2 -a 127.0.0.1 -p {port} -V -C 400 -S 1000")],
         stays: false,
     })?;
     let report = fs::read_to_string(&report).map_err(|error| format!("{report}: {error}"))?;
