@@ -112,7 +112,7 @@ fn failure_scripts_break_hosts_and_cables_and_say_what_they_cannot() {
         let count = |name| document["counts"][name].as_u64().unwrap_or_else(|| panic!("no {name} in {json}"));
         count("dropped_down") + count("dropped_lost")
     };
-    assert_eq!(lost("about = 'nothing breaks'\n"), 0);
+    assert_eq!(lost("[[failure]]\nat = '1h'\nhost = 'host3'\ndo = 'port-down'\n"), 0, "too late");
     assert!(lost("[[failure]]\nat = '10us'\nfor = '100us'\nhost = 'host3'\ndo = 'port-down'\n") > 0);
     assert!(lost("[[failure]]\nat = '0s'\nhost = '0'\nto = 'switch0'\ndo = 'loss'\nchance = '5%'\n") > 0);
     assert!(lost("[[failure]]\nat = '0s'\nfor = '1ms'\ndo = 'flap'\nperiod = '20us'\n") > 0, "all hosts");
