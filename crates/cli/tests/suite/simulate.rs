@@ -112,10 +112,10 @@ fn failure_scripts_break_hosts_and_cables_and_say_what_they_cannot() {
         let count = |name| document["counts"][name].as_u64().unwrap_or_else(|| panic!("no {name} in {json}"));
         count("dropped_down") + count("dropped_lost")
     };
-    assert_eq!(lost("[[failure]]\nat = '1h'\nhost = 'host3'\ndo = 'port-down'\n"), 0, "too late");
+    assert_eq!(lost("[[failure]]\nat = '900s'\nhost = 'host3'\ndo = 'port-down'\n"), 0, "too late");
     assert!(lost("[[failure]]\nat = '10us'\nfor = '100us'\nhost = 'host3'\ndo = 'port-down'\n") > 0);
     assert!(lost("[[failure]]\nat = '0s'\nhost = '0'\nto = 'switch0'\ndo = 'loss'\nchance = '5%'\n") > 0);
-    assert!(lost("[[failure]]\nat = '0s'\nfor = '1ms'\ndo = 'flap'\nperiod = '20us'\n") > 0, "all hosts");
+    assert!(lost("[[failure]]\nat = '100us'\nfor = '5ms'\ndo = 'flap'\nperiod = '1ms'\n") > 0, "all hosts");
     assert_eq!(lost("[[failure]]\nat = '5us'\nhost = 'host2'\ndo = 'slow'\nshare = '50%'\n"), 0);
     for (text, said) in [
         ("[[failure]]\nat = '1s'\ndo = 'qp-error'\n", "line 3: qp-error means nothing to simulated hosts and cables"),
