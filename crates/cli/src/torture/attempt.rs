@@ -289,12 +289,13 @@ impl Runner<'_> {
                 unheard.listen(client.stderr.take());
                 next = Some(client);
             }
+            let living = watched.family.look();
+            // Asked after the look: of a server that does not live any more, it is known how it ended.
             if let Some(server) = server
                 && let Some(status) = ended(server)?
             {
                 outcome.server_end.get_or_insert(status.into());
             }
-            let living = watched.family.look();
             if living.is_empty() || Instant::now() >= patience {
                 outcome.left = leaves(&living).map(|process| process.name.clone()).collect();
                 let tree = living.iter().map(Process::descriptors).max();
