@@ -240,10 +240,13 @@ fn without_times(line: &str) -> String {
 }
 
 /// A line of the summary names subjects by their numbers, and of two ends the one with the smaller number, which may be
-/// either.
+/// either. How often a rule of speed is met depends on the machine.
 fn without_subjects(line: &str) -> String {
     let found = [" times (", ", once ("].iter().find_map(|words| line.split_once(words).map(|parts| (words, parts)));
     match found.and_then(|(words, (before, rest))| Some((words, before, rest.split_once("): ")?.1))) {
+        Some((_, before, behind)) if before.starts_with("  performance ") => {
+            format!("{}, … times: {behind}", before.split(',').next().unwrap_or(before))
+        }
         Some((words, before, behind)) if line.starts_with("  ") => format!("{before}{words}…): {behind}"),
         _ => line.to_owned(),
     }
