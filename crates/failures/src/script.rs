@@ -31,7 +31,7 @@ pub const MAX_SCRIPT_BYTES: usize = 256 << 10;
 /// No script has more failures.
 pub const MAX_FAILURES: usize = 1024;
 
-/// Where chance begins, if nobody says otherwise.
+/// Where chance begins, unless the script or an option says otherwise.
 pub const DEFAULT_SEED: u64 = 1;
 
 /// A probability, or a share of something: from 0 to 1.

@@ -375,7 +375,7 @@ impl Shared {
                 None => return Patience::Forgive,
             },
             Link::None | Link::Udp => return Patience::Forgive,
-            // Nobody is to be waited for: retries run out as fast as the program has chosen.
+            // A cut way: no peer is waited for, and retries run out as fast as the program has chosen.
             Link::Down | Link::BlackHole => return Patience::Over,
         };
         if is_overdue { Patience::Over } else { Patience::Hold }

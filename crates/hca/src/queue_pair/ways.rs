@@ -195,7 +195,7 @@ impl Ground {
         }
     }
 
-    /// Why what is sent from one address to another gets nowhere, if somebody wants it so.
+    /// Why what is sent from one address to another gets nowhere, if a failure script cuts it off.
     fn way_is_cut(&self, source: Gid, destination: Gid) -> Option<DropReason> {
         match self.host.is_cut(source) {
             true => Some(DropReason::PortDown),
