@@ -7,6 +7,7 @@ use super::direct::Published;
 use super::doorbell::{Doorbell, PeerDoorbell};
 use super::link::{Heard, Inbound, Outbound, State};
 use super::ring::{LARGE_RING_BYTES, Reader, SMALL_RING_BYTES, Writer};
+use crate::dropped::Drops;
 use host::descriptor::Descriptor;
 use host::event_set::EventSet;
 use host::holders;
@@ -61,6 +62,8 @@ pub struct Exchange {
     /// Links that queue pairs wait for.
     stalled: Mutex<Vec<Arc<Outbound>>>,
     stalled_count: AtomicU32,
+    /// What `receive` of the trait could not pass on.
+    pub(super) drops: std::sync::Mutex<Drops>,
 }
 
 #[derive(Debug, Default)]
@@ -111,6 +114,7 @@ impl Exchange {
             inbound: std::array::from_fn(|_| Apart(RwLock::new(Rank::InboundRings, Vec::new()))),
             inbound_count: AtomicU32::new(0),
             stalled: Mutex::new(Rank::StalledLinks, Vec::new()),
+            drops: std::sync::Mutex::default(),
             stalled_count: AtomicU32::new(0),
         })
     }

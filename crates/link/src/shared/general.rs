@@ -17,9 +17,12 @@ use super::link::{Inbound, Reading, State};
 use super::ring::{Broken, Front, MAX_PAYLOAD_BYTES, Unwritten};
 use super::word::Sleeper;
 use crate::carrier::{Arrived, Destination, Link, SendError, Train};
+use crate::dropped::{Dropped, Drops};
 use host::slots::Slot;
+use latch::lock;
 use std::os::fd::RawFd;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use trace::DropReason;
 use wire::refuse_if;
 
 /// Trains taken from one ring before the others are looked at.
@@ -72,7 +75,7 @@ impl Link for Exchange {
         let mut broken: Option<Arc<Inbound>> = None;
         self.each_with_something(None, false, |inbound| {
             let Some(mut reading) = inbound.reader() else { return };
-            match take_turn(&mut reading, take) {
+            match take_turn(&mut reading, &self.drops, take) {
                 Ok(taken) => any |= taken > 0,
                 Err(Broken) => broken = Some(Arc::clone(inbound)),
             }
@@ -86,12 +89,27 @@ impl Link for Exchange {
     fn seems_empty(&self) -> bool {
         !self.has_something()
     }
+
+    fn take_drops(&self) -> Vec<Dropped> {
+        lock(&self.drops).take()
+    }
 }
 
-fn take_turn(reading: &mut Reading<'_>, take: &mut dyn FnMut(&Arrived<'_>)) -> Result<u32, Broken> {
+fn take_turn(
+    reading: &mut Reading<'_>,
+    drops: &Mutex<Drops>,
+    take: &mut dyn FnMut(&Arrived<'_>),
+) -> Result<u32, Broken> {
     let mut taken = 0;
     while taken < TRAINS_PER_TURN && reading.front()?.is_some() {
-        if let Some((front, payload)) = reading.train_and_payload() {
+        if reading.front()?.is_some_and(|front| front.is_named) {
+            // The name of a payload is no payload, and cannot be cut into packets. The sender names none from now on,
+            // and sends this one again.
+            reading.refuse_names();
+            if let Some((front, _)) = reading.train_and_payload() {
+                lock(drops).add(Some(front.headers), DropReason::NamedPayload);
+            }
+        } else if let Some((front, payload)) = reading.train_and_payload() {
             if let Some(acknowledgement) = front.acknowledgement() {
                 take(&arrived(reading.writer(), &acknowledgement, &[]));
             }
