@@ -247,8 +247,11 @@ impl Cm {
             Some(handle)
         });
         let Some(handle) = handle else { return };
-        // Outside the lock: requests that the program did not take end with their ids.
-        drop(handle.channel.extract(|event| id::belongs(event, key)));
+        // An event has its ids, so where none but the program has this one there is none of it. Outside the lock:
+        // requests that the program did not take end with their ids.
+        if handle.id.strong_count() > 1 {
+            drop(handle.channel.extract(|event| id::belongs(event, key)));
+        }
     }
 
     /// Disconnects from all peers, because the process ends, and gives them a moment to answer. The lock's holder may
