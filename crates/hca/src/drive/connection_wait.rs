@@ -77,3 +77,46 @@ impl Nic {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cm::{ConnectParameters, EventKind, Id};
+    use crate::progress::wake_reason::WakeReason;
+    use std::sync::Arc;
+    use std::time::{Duration, Instant};
+    use transport::Kind;
+    use wire::Qpn;
+    use wire::cm::PortSpace;
+
+    fn id(nic: &Arc<Nic>, channel: &Arc<EventChannel>) -> Arc<Id> {
+        Id::new(nic, channel, PortSpace::Tcp, Kind::ReliableConnected, 0)
+    }
+
+    #[test]
+    fn a_thread_that_waits_takes_a_request_itself_and_the_engine_sleeps_on() {
+        let (nic, peer) = (Nic::open().unwrap(), Nic::open().unwrap());
+        let [served, asking] = [(); 2].map(|()| Arc::new(EventChannel::new().unwrap()));
+        let listener = id(&nic, &served);
+        listener.listen(1).unwrap();
+        let port = listener.source().unwrap().port();
+        let active = id(&peer, &asking);
+        active.resolve_address(None, ([127, 0, 0, 1], port).into()).unwrap();
+        assert_eq!(peer.wait_for_connection_event(&asking).unwrap().kind, EventKind::AddressResolved);
+        active.resolve_route().unwrap();
+        assert_eq!(peer.wait_for_connection_event(&asking).unwrap().kind, EventKind::RouteResolved);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| nic.wait_for_connection_event(&served).unwrap());
+            let deadline = Instant::now() + Duration::from_secs(60);
+            let engine = &nic.ground.progress.engine;
+            while !engine.sockets.is_taken() {
+                assert!(Instant::now() < deadline, "no thread has taken the sockets in a minute");
+                std::thread::yield_now();
+            }
+            let before = engine.wakes.of(WakeReason::Socket);
+            active.connect(&ConnectParameters { qpn: Qpn::new(7), ..ConnectParameters::default() }).unwrap();
+            assert_eq!(waiting.join().unwrap().kind, EventKind::ConnectRequest);
+            assert_eq!(engine.wakes.of(WakeReason::Socket), before);
+        });
+    }
+}

@@ -111,6 +111,12 @@ impl SocketWatch {
         Some(turn)
     }
 
+    /// Whether a caller has the sockets.
+    #[cfg(test)]
+    pub fn is_taken(&self) -> bool {
+        matches!(self.state.lock().holder, Holder::Caller(_))
+    }
+
     /// Whether the sockets are still those of this turn.
     pub fn is_on(&self, turn: SocketTurn) -> bool {
         self.state.lock().holder == Holder::Caller(turn)
