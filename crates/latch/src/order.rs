@@ -95,6 +95,8 @@ pub enum Rank {
     Ready,
     /// Deadlines.
     Timers,
+    /// Which thread waits for the sockets.
+    SocketWatch,
     /// Links whose peer has gone.
     GonePeers,
     /// Queue pair numbers.
