@@ -62,8 +62,8 @@ pub struct Exchange {
     /// Links that queue pairs wait for.
     stalled: Mutex<Vec<Arc<Outbound>>>,
     stalled_count: AtomicU32,
-    /// What `receive` of the trait could not pass on.
-    pub(super) drops: std::sync::Mutex<Drops>,
+    /// What went no further while faults strike.
+    pub(super) drops: Mutex<Drops>,
 }
 
 #[derive(Debug, Default)]
@@ -114,8 +114,8 @@ impl Exchange {
             inbound: std::array::from_fn(|_| Apart(RwLock::new(Rank::InboundRings, Vec::new()))),
             inbound_count: AtomicU32::new(0),
             stalled: Mutex::new(Rank::StalledLinks, Vec::new()),
-            drops: std::sync::Mutex::default(),
             stalled_count: AtomicU32::new(0),
+            drops: Mutex::new(Rank::LinkDrops, Drops::default()),
         })
     }
 
