@@ -98,7 +98,7 @@ fn memory_of_a_gpu_moves_between_processes_whose_packets_meet_faults() {
     let script = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gpu-duplicates.toml");
     std::fs::write(&script, "[[failure]]\ndo = 'duplicate'\nchance = '1%'\n").expect("a place for the script");
     let _turn = alone();
-    succeed(on_link(Link::SharedMemory, &program).arg(gpu_driver()).env("UBIVERBS_SCRIPT", &script));
+    succeed(on_link(Link::SharedMemory, &program).arg(gpu_driver()).arg("closed").env("UBIVERBS_SCRIPT", &script));
 }
 
 fn run_to_its_end(link: Link, compiler: &str, source: &str) {
