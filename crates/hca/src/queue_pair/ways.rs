@@ -266,7 +266,10 @@ impl Ground {
             let (headers, payload, origin) = (*headers, packet.payload, Origin::Local);
             let none = link::udp::Arrival::NONE;
             let class = self.class_asked(to.destination, payload);
-            self.links.udp.tell(&link::udp::Arrival { headers, payload, ip, bytes, port, origin, ..none }, class)
+            // One that is repeated is no use behind the first, which waits.
+            let may_wait = to.from == Qpn::GSI;
+            let arrival = link::udp::Arrival { headers, payload, ip, bytes, port, origin, ..none };
+            self.links.udp.tell(&arrival, class, may_wait)
         });
         if !told {
             self.dropped(self.now(), Some(Qpn::GSI), Some(headers), DropReason::Overflow);
