@@ -297,16 +297,11 @@ impl Inner {
         for (reason, count) in self.ids.manager.take_drops() {
             nic.ground.records.drops.count(reason, count);
         }
-        let (held, lost) = nic.ground.links.udp.deliver_held();
-        for _ in 0..lost {
-            nic.ground.dropped(now, Some(Qpn::GSI), None, DropReason::Overflow);
-        }
         let deadlines = [
             self.ids.poll_timeout(),
             self.entrust_connection_records(nic, now),
             self.send_dreqs_for_dead(nic, now),
             probes,
-            held.map(|pause| now + pause),
             self.questions.iter().map(|question| question.next).min(),
         ];
         if let Some(deadline) = deadlines.into_iter().flatten().min().map(|deadline| deadline.max(now))

@@ -9,13 +9,11 @@
 //! checks the ICRC again, and reads the rest like any packet.
 //!
 //! Messages of connection management between processes of one host travel the same way, straight from the process that
-//! speaks to the one that is spoken to: the kernel says who it is, which a UDP datagram does not (see `claims`). Those
-//! wait for a while for a process that does not read as fast as they come (see `held`).
+//! speaks to the one that is spoken to: the kernel says who it is, which a UDP datagram does not (see `claims`).
 
 mod all_slots;
 mod claims;
 pub(crate) mod connections;
-mod held;
 mod inbox;
 pub mod message;
 mod sender;

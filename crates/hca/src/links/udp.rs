@@ -17,8 +17,6 @@ use std::convert::Infallible;
 use std::io;
 use std::net::Ipv4Addr;
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 use trace::DropReason;
 use wire::{Headers, Qpn};
 
@@ -45,8 +43,6 @@ pub(crate) struct Udp {
     attachment: Mutex<Attachment>,
     /// Messages of connection management to processes of this host take no socket: see [`tell`](Udp::tell).
     local: Mutex<Forwarder>,
-    /// Some of them wait. Written under its lock.
-    holds: AtomicBool,
     slots: Slots,
     /// The slot of this process by whose name it speaks to itself.
     slot: Option<Slot>,
@@ -90,8 +86,7 @@ impl Udp {
         let attachment = Mutex::new(Rank::Attachment, attachment);
         let local = Mutex::new(Rank::LocalMessages, Forwarder::new());
         let slot = slots.owned().first().copied();
-        let holds = AtomicBool::new(false);
-        Ok(Udp { attachment, local, holds, slots: slots.clone(), slot, fd, v4, v6 })
+        Ok(Udp { attachment, local, slots: slots.clone(), slot, fd, v4, v6 })
     }
 
     /// Readable when something has arrived.
@@ -202,41 +197,15 @@ impl Udp {
     /// the kernel says who speaks. One that no process has an ear for comes back to this one, which says so like any
     /// other that is asked for what it does not have. A request of another management class is for the process that has
     /// the class. False if it is lost: its process takes no more.
-    /// One that `may_wait` and that its process does not take yet is given to it by
-    /// [`deliver_held`](Udp::deliver_held).
-    pub fn tell(&self, arrival: &Arrival<'_>, class: Option<ManagementClass>, may_wait: bool) -> bool {
+    pub fn tell(&self, arrival: &Arrival<'_>, class: Option<ManagementClass>) -> bool {
         let mut local = self.local.lock();
-        let told = self.tell_with(&mut local, arrival, class, may_wait);
-        self.holds.store(local.holds_any(), Ordering::Relaxed);
-        told
-    }
-
-    /// Tries to give messages that wait to the processes they are for, if it is time. Returns how long until it is to
-    /// be tried again, if any are left, and how many were lost.
-    pub fn deliver_held(&self) -> (Option<Duration>, u64) {
-        if !self.holds.load(Ordering::Relaxed) {
-            return (None, 0);
-        }
-        let (mut local, now) = (self.local.lock(), std::time::Instant::now());
-        let (next, lost) = local.deliver_held(now);
-        self.holds.store(local.holds_any(), Ordering::Relaxed);
-        (next.map(|next| next.saturating_duration_since(now)), lost)
-    }
-
-    fn tell_with(
-        &self,
-        local: &mut Forwarder,
-        arrival: &Arrival<'_>,
-        class: Option<ManagementClass>,
-        may_wait: bool,
-    ) -> bool {
         let names = match Target::of(arrival) {
             Target::Queue(slot) | Target::Communication(slot) => [Some(Name::Slot(slot)), None],
             Target::Service(space, port) => local.names_of_port(space, port, std::time::Instant::now()).map(Some),
             Target::AllProcesses => {
                 let Some(all) = local.all_slots(std::time::Instant::now()) else { return false };
                 // A process that has gone has no request any more.
-                let told = all.into_iter().map(|slot| local.tell(Name::Slot(slot), arrival, false));
+                let told = all.into_iter().map(|slot| local.tell(Name::Slot(slot), arrival));
                 return told.fold(true, |all, told| all & matches!(told, Ok(()) | Err(Loss::NoOwner)));
             }
             Target::Here | Target::NoProcess => [class.map(Name::Class), None],
@@ -245,7 +214,7 @@ impl Udp {
         for name in names.into_iter().flatten().chain(own) {
             // What is for this process goes one way, too, so that it keeps its order.
             let ours = own.filter(|_| self.slots.registry().has(name));
-            match local.tell(ours.unwrap_or(name), arrival, may_wait) {
+            match local.tell(ours.unwrap_or(name), arrival) {
                 Ok(()) => return true,
                 Err(Loss::NoOwner) => {}
                 Err(_) => return false,

@@ -266,10 +266,7 @@ impl Ground {
             let (headers, payload, origin) = (*headers, packet.payload, Origin::Local);
             let none = link::udp::Arrival::NONE;
             let class = self.class_asked(to.destination, payload);
-            // One that is repeated is no use behind the first, which waits.
-            let may_wait = to.from == Qpn::GSI;
-            let arrival = link::udp::Arrival { headers, payload, ip, bytes, port, origin, ..none };
-            self.links.udp.tell(&arrival, class, may_wait)
+            self.links.udp.tell(&link::udp::Arrival { headers, payload, ip, bytes, port, origin, ..none }, class)
         });
         if !told {
             self.dropped(self.now(), Some(Qpn::GSI), Some(headers), DropReason::Overflow);

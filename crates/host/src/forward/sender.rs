@@ -3,7 +3,6 @@
 //! is sent to it arrives in the order in which it was sent.
 
 use super::all_slots::AllSlots;
-use super::held::{HeldMessage, HeldMessages};
 use super::message;
 use crate::arrival::{Arrival, Origin};
 use crate::descriptor::{Descriptor, check_length};
@@ -11,7 +10,7 @@ use crate::holders::own_uid;
 use crate::names::{self, Name, PORTS_PER_BLOCK, Peer};
 use crate::slot::Slot;
 use crate::thread::Shield;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::time::{Duration, Instant};
 use wire::cm::PortSpace;
@@ -136,7 +135,6 @@ pub struct Forwarder {
     buffers: Vec<Vec<u8>>,
     former: FormerOwners,
     all_slots: AllSlots,
-    held: HeldMessages,
     uses: u64,
     forwarded: Forwarded,
 }
@@ -144,7 +142,7 @@ pub struct Forwarder {
 /// A process, as far as the kernel tells one from another. One in a foreign namespace of processes has no number here,
 /// and parts of our own process may each have names: then every name stands for itself.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) struct Owner {
+struct Owner {
     process: Peer,
     name: Option<Name>,
 }
@@ -248,72 +246,25 @@ impl Forwarder {
         }
     }
 
-    /// Gives a message of this process itself to the owner of `name`: at once, or, if that has not read what it was
-    /// given before and the message `may_wait`, by [`deliver_held`](Forwarder::deliver_held).
-    pub fn tell(&mut self, name: Name, arrival: &Arrival<'_>, may_wait: bool) -> Result<(), Loss> {
+    /// Gives a message of this process itself to the owner of `name`, at once.
+    pub fn tell(&mut self, name: Name, arrival: &Arrival<'_>) -> Result<(), Loss> {
         let _shield = Shield::up();
         let mut bytes = self.buffers.pop().unwrap_or_default();
         let arrival = Arrival { origin: Origin::Local, ..*arrival };
-        let blocked = self.ways.get(&name).map(|way| way.owner).filter(|owner| self.held.any_for(*owner));
-        let answer = match (message::append(&mut bytes, &arrival), blocked) {
-            (false, _) => Err(Loss::System),
-            (true, None) => self.deliver_one(name, &bytes),
-            (true, Some(_)) => Err(Loss::Full),
+        let answer = match message::append(&mut bytes, &arrival) {
+            true => self.deliver(name, &bytes),
+            false => Err(Loss::System),
         };
-        if let (Err(Loss::Full), true, Some(way)) = (answer, may_wait, self.ways.get(&name)) {
-            match self.held.push(HeldMessage { owner: way.owner, name, bytes }, Instant::now()) {
-                Ok(()) => return Ok(()),
-                Err(unused) => bytes = unused,
+        match answer {
+            Ok(()) => {
+                self.forwarded.packets += 1;
+                self.forwarded.messages += 1;
             }
-        }
-        if let Err(loss) = answer {
-            self.lose(loss, 1);
+            Err(loss) => self.lose(loss, 1),
         }
         bytes.clear();
         self.buffers.push(bytes);
         answer
-    }
-
-    fn deliver_one(&mut self, name: Name, bytes: &[u8]) -> Result<(), Loss> {
-        self.deliver(name, bytes)?;
-        self.forwarded.packets += 1;
-        self.forwarded.messages += 1;
-        Ok(())
-    }
-
-    /// Whether messages wait.
-    pub fn holds_any(&self) -> bool {
-        !self.held.is_empty()
-    }
-
-    /// Tries to give the messages that wait to those they are for, if it is time. Returns when to try again, and how
-    /// many were lost.
-    pub fn deliver_held(&mut self, now: Instant) -> (Option<Instant>, u64) {
-        if self.held.next().is_none_or(|next| next > now) {
-            return (self.held.next(), 0);
-        }
-        let _shield = Shield::up();
-        let (mut left, mut full, mut lost, mut progress) = (VecDeque::new(), Vec::new(), 0, false);
-        for held in self.held.take() {
-            let answer = match full.contains(&held.owner) {
-                true => Err(Loss::Full),
-                false => self.deliver_one(held.name, &held.bytes),
-            };
-            if answer == Err(Loss::Full) {
-                if !full.contains(&held.owner) {
-                    full.push(held.owner);
-                }
-                left.push_back(held);
-                continue;
-            }
-            progress = true;
-            if let Err(loss) = answer {
-                self.lose(loss, 1);
-                lost += 1;
-            }
-        }
-        self.held.put_back(left, progress, now);
-        (self.held.next(), lost)
     }
 
     /// Sends what was put together.

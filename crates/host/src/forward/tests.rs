@@ -1,6 +1,5 @@
 use super::*;
 use crate::arrival::{Arrival, Origin};
-use crate::descriptor::Descriptor;
 use crate::names::{self, Name, PORTS_PER_BLOCK};
 use crate::ports::Ports;
 use crate::slots::{Slot, Slots};
@@ -287,51 +286,4 @@ fn the_name_of_a_port_that_no_process_has_is_not_looked_for_each_time() {
     assert!(forwarder.reaches(block));
     assert_eq!(order(&forwarder, Duration::ZERO), [block, own]);
     assert_eq!(order(&forwarder, Duration::from_secs(60)), [own, block]);
-}
-
-/// The receiver accepts nothing and reads nothing at first; one message after the other is told all the same.
-#[test]
-fn messages_wait_in_order_for_a_process_that_does_not_read() {
-    const COUNT: u32 = 20_000;
-    let slots = Slots::open().unwrap();
-    let slot = slots.take().unwrap();
-    slots.release(slot);
-    let listener = names::socket().unwrap();
-    names::listen(&listener, Name::Slot(slot)).unwrap();
-    let mut forwarder = Forwarder::new();
-    let numbered = |number| sample(addresses(2)[0], slot, number, 256);
-    for number in 0..COUNT {
-        assert_eq!(forwarder.tell(Name::Slot(slot), &numbered(number).arrival(), true), Ok(()), "{number}");
-    }
-    assert!(forwarder.holds_any(), "its socket has room for less");
-    let late = forwarder.tell(Name::Slot(slot), &numbered(COUNT).arrival(), false);
-    assert_eq!(late, Err(Loss::Full), "one that does not wait is not sent before those that do");
-    // SAFETY: a number; the descriptor that comes back is owned from here on.
-    let accepted = unsafe {
-        let fd = libc::accept4(listener.raw(), std::ptr::null_mut(), std::ptr::null_mut(), libc::SOCK_NONBLOCK);
-        assert!(fd >= 0, "{}", std::io::Error::last_os_error());
-        Descriptor::keep(std::os::fd::FromRawFd::from_raw_fd(fd))
-    };
-    let (mut expected, mut buffer) = (0, vec![0; message::MAX_MESSAGE_BYTES]);
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while expected < COUNT {
-        assert!(Instant::now() < deadline, "{expected} in a minute");
-        let (next, lost) = forwarder.deliver_held(Instant::now() + Duration::from_secs(1));
-        assert_eq!((next.is_some(), lost), (forwarder.holds_any(), 0));
-        while let Ok(length) = crate::passing::receive(&accepted, &mut buffer, &mut Vec::new()) {
-            message::read(&buffer[..length], |arrival| {
-                assert_eq!(arrival.headers.bth.psn.value(), expected);
-                expected += 1;
-            });
-        }
-    }
-    assert!(!forwarder.holds_any() && forwarder.forwarded().packets == u64::from(COUNT));
-    // A process that never reads gets so much and no more.
-    let refused = (0..200_000)
-        .find(|number| forwarder.tell(Name::Slot(slot), &numbered(*number).arrival(), true) == Err(Loss::Full));
-    assert!(refused.is_some_and(|told| told > 10_000), "{refused:?}");
-    // What waits for one that has gone is lost, and counted.
-    drop((accepted, listener));
-    let (next, lost) = forwarder.deliver_held(Instant::now() + Duration::from_secs(1));
-    assert!(next.is_none() && lost > 10_000, "{next:?} {lost}");
 }
