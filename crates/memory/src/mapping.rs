@@ -111,8 +111,7 @@ impl Mapping {
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         map(mapping.first, span, rights, libc::MAP_SHARED | libc::MAP_FIXED, Some((file.as_fd(), 0)))?;
         shareable::note(mapping.first.addr(), span, &file)?;
-        mapping.file =
-            Some(OwnFile { descriptor: file, is_freed_with_mapping: false, process: std::process::id() });
+        mapping.file = Some(OwnFile { descriptor: file, is_freed_with_mapping: false, process: std::process::id() });
         Ok(mapping)
     }
 

@@ -60,6 +60,7 @@ pub struct End {
 }
 
 /// Memory of an end.
+#[derive(Debug)]
 pub enum EndMemory {
     /// Of the heap.
     Heap(Vec<u64>),

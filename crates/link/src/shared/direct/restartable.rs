@@ -280,7 +280,10 @@ mod tests {
                 assert_eq!(done, expected == 7);
                 let bytes: Vec<u8> = target.iter().flat_map(|word| word.to_ne_bytes()).collect();
                 assert_eq!(bytes[offset..offset + copied], source[..copied], "{length} bytes");
-                assert!(bytes[..offset].iter().chain(&bytes[offset + copied..]).all(|byte| *byte == 0), "{length} bytes");
+                assert!(
+                    bytes[..offset].iter().chain(&bytes[offset + copied..]).all(|byte| *byte == 0),
+                    "{length} bytes"
+                );
             }
         }
     }
