@@ -194,6 +194,14 @@ fn map(
 
 /// A file in memory whose length stays: a process that maps it never meets its end.
 fn sealed_file(length: usize) -> io::Result<OwnedFd> {
+    // A longer one would be a signal, of which programs die.
+    // SAFETY: a live record.
+    let limit = unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        refuse_if!(libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) != 0, io::Error::last_os_error());
+        limit.rlim_cur
+    };
+    refuse_if!(length as u64 > limit, io::ErrorKind::FileTooLarge.into());
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: a C string and flags.
     let file = unsafe { libc::memfd_create(c"ubiverbs-device-memory".as_ptr(), flags) };
