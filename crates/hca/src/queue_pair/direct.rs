@@ -67,16 +67,18 @@ impl Qp {
         let length = length as usize;
         let moved = match request.data {
             // SAFETY: the bytes are there for the whole of this call.
-            Data::Inline(bytes) if writes => unsafe { peer.write(&wanted, bytes.as_ptr(), bytes.len()) },
+            Data::Inline(bytes) if writes => unsafe { peer.write(&wanted, bytes.as_ptr(), bytes.len(), false) },
             Data::Gather(&[sge]) => {
                 let local = Range { key: known_key(subject, sge.key), address: sge.address, length: sge.length.into() };
                 let right = if writes { Access::empty() } else { Access::LOCAL_WRITE };
-                let Ok(bytes) = nic.memory.lend(subject, local, right) else { return false };
-                // SAFETY: the guard lends as many bytes for a system call, with the right to write where it reads.
+                let Ok(bytes) = nic.memory.lend_briefly(subject, local, right) else { return false };
+                let vanishes = bytes.may_vanish();
+                // SAFETY: the guard lends as many bytes, with the right to write where it reads; for a system call
+                // only, if they may vanish.
                 unsafe {
                     match writes {
-                        true => peer.write(&wanted, Guard::as_ptr(&bytes), length),
-                        false => peer.read(&wanted, Guard::as_ptr(&bytes), length),
+                        true => peer.write(&wanted, Guard::as_ptr(&bytes), length, vanishes),
+                        false => peer.read(&wanted, Guard::as_ptr(&bytes), length, vanishes),
                     }
                 }
             }

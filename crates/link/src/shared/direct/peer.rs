@@ -228,12 +228,18 @@ impl PeerMemory {
     /// None if they were not, or not all, written: then packets say why, or write them.
     ///
     /// # Safety
-    /// As many bytes may be read there, also by the kernel.
+    /// As many bytes may be read there, also by the kernel; by the kernel only, if they `may_vanish`.
     #[inline]
-    pub unsafe fn write(&self, access: &DirectAccess, source: *const u8, length: usize) -> Option<Moved> {
+    pub unsafe fn write(
+        &self,
+        access: &DirectAccess,
+        source: *const u8,
+        length: usize,
+        may_vanish: bool,
+    ) -> Option<Moved> {
         // SAFETY: the caller vouches for the bytes, and what the mapping has the protocol.
         let copy = |copy: &Copy<'_>, peer: *mut u8| unsafe { copy.run(peer, source, length) };
-        self.access(access, length, copy, || {
+        self.access(access, (length, may_vanish), copy, || {
             let bulk = length.saturating_sub(TAIL_BYTES);
             let piece = |from: usize, length| libc::iovec {
                 iov_base: source.wrapping_add(from).cast_mut().cast(),
@@ -250,13 +256,19 @@ impl PeerMemory {
     /// them.
     ///
     /// # Safety
-    /// As many bytes may be written there, also by the kernel.
+    /// As many bytes may be written there, also by the kernel; by the kernel only, if they `may_vanish`.
     #[inline]
-    pub unsafe fn read(&self, access: &DirectAccess, target: *mut u8, length: usize) -> Option<Moved> {
+    pub unsafe fn read(
+        &self,
+        access: &DirectAccess,
+        target: *mut u8,
+        length: usize,
+        may_vanish: bool,
+    ) -> Option<Moved> {
         // SAFETY: the caller vouches for the bytes, and what the mapping has the protocol.
         let copy = |copy: &Copy<'_>, peer: *mut u8| unsafe { copy.run(target, peer, length) };
         // SAFETY: the caller vouches for the bytes; the call is no point of cancellation.
-        self.access(access, length, copy, || unsafe {
+        self.access(access, (length, may_vanish), copy, || unsafe {
             libc::syscall(libc::SYS_read, self.memory.raw(), target, length)
         })
     }
@@ -265,7 +277,7 @@ impl PeerMemory {
     fn access(
         &self,
         access: &DirectAccess,
-        length: usize,
+        (length, may_vanish): (usize, bool),
         copy: impl FnOnce(&Copy<'_>, *mut u8) -> bool,
         call: impl FnOnce() -> libc::c_long,
     ) -> Option<Moved> {
@@ -274,6 +286,7 @@ impl PeerMemory {
         let generation = (self.generation(), found.generation);
         let address = found.base.wrapping_add(offset);
         if let (Some(view), Some(claims)) = (found.view, &self.claims)
+            && !may_vanish
             && restartable::fits(address, length)
             && let Some(record) = restartable::record()
         {
