@@ -143,9 +143,10 @@ impl PeerMemory {
         let memory = Descriptor::keep(memory);
         check_is_proc(memory.raw())?;
         try_memory(&table.map, memory.raw())?;
-        // The peer has to be able to look at the threads that make claims.
-        let sees_us = find_entry(Shelf::Grants.places(&table.map, grant), grant)
-            .is_some_and(|[process, ..]| process == u64::from(std::process::id()))
+        // The peer has to be able to look at the threads that make claims, and these copy by restartable sequences.
+        let sees_us = restartable::record().is_some()
+            && find_entry(Shelf::Grants.places(&table.map, grant), grant)
+                .is_some_and(|[process, ..]| process == u64::from(std::process::id()))
             && has_our_process_numbers(table.process);
         let claims = claims.filter(|_| sees_us).and_then(|page| Claims::accept(page.as_fd()).ok());
         let turn = Mutex::new(Rank::PeerMemory, Turn::default());

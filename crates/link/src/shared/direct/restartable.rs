@@ -38,8 +38,8 @@ pub(super) fn record() -> Option<ThreadRecord> {
 }
 
 /// The record of the thread that asked for it, and the thread's number.
+#[cfg_attr(not(all(target_arch = "x86_64", target_env = "gnu", not(miri))), allow(dead_code))]
 pub(super) struct ThreadRecord {
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     first: *mut u8,
     thread: u32,
 }

@@ -161,6 +161,7 @@ fn what_finds_no_place_is_not_published() {
 }
 
 #[test]
+#[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
 fn memory_of_a_file_is_mapped_after_a_few_accesses_and_not_after_it_was_taken_back() {
     let pair = Pair::new();
     let memory = FileMemory::new();
