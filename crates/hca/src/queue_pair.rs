@@ -101,6 +101,8 @@ struct Inner {
     held: HeldDatagram,
     /// Its peer may reach memory without this process.
     published: bool,
+    /// The last request that was carried out directly was by a mapping of the peer's memory.
+    stores_directly: bool,
     /// Other hosts may send to it.
     uses_udp: bool,
     /// Whose packets it takes.
@@ -212,6 +214,7 @@ impl Qp {
                     touched: 0,
                     shared: Shared::default(),
                     published: false,
+                    stores_directly: false,
                     uses_udp: false,
                     belief: Belief::default(),
                     order: Order::default(),
@@ -379,9 +382,9 @@ impl Qp {
         let alone = nic.alone();
         let mut inner = self.inner.lock();
         inner.piggyback.habit.answers();
-        if let [request] = requests
-            && self.place_directly(nic, &mut inner, request)
-        {
+        let placed = self.place_first(nic, &mut inner, requests);
+        let (requests, first) = (&requests[placed..], first + placed);
+        if requests.is_empty() {
             self.leave(nic, inner);
             return Ok(());
         }
@@ -411,7 +414,7 @@ impl Qp {
                         nic.records.tell_send(now, self.qpn, first + index, request);
                     }
                     if let Err(error) = pair.post_send(now, request, &mut port) {
-                        refused = Err((index, error));
+                        refused = Err((placed + index, error));
                         break;
                     }
                 }

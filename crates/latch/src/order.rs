@@ -158,6 +158,8 @@ pub enum Rank {
     MemoryGrants,
     /// What is published for them.
     PublishedTable,
+    /// Memory that peers may map.
+    ShareableMemory,
     /// Memory between GPUs and other memory.
     GpuBounces,
     /// The NIC's contexts on GPUs.

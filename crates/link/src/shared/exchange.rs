@@ -288,7 +288,7 @@ impl Exchange {
                 // Where it cannot be had, packets go on to do.
                 let number = greeting::number(&bytes).map_or(0, |(_, number)| number);
                 let _ = match descriptors.pop().filter(|_| kind == greeting::DIRECT_GRANT) {
-                    Some(memory) => outbound.take_memory(memory, number),
+                    Some(memory) => outbound.take_memory(memory, descriptors.pop(), number),
                     None => outbound.ask_for_memory(number),
                 };
                 None
