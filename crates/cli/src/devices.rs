@@ -28,7 +28,7 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
     let nic = Nic::of_process().map_err(Failure::Nic)?;
     let (devices, unreachable) = (nic.devices(), nic.unreachable());
     if options.json {
-        let devices: Vec<Value> = devices.iter().map(|device| document(device)).collect();
+        let devices: Vec<Value> = devices.iter().map(document).collect();
         let document = json!({ "devices": devices, "unreachable": unreachable });
         writeln!(out, "{document:#}").map_err(Failure::Output)?;
         return Ok(Exit::Ok);

@@ -81,7 +81,7 @@ pub(crate) fn all(exchange: &mut Exchange<'_>, asked: &Asked, host: &mut impl Ho
         Some(Ok(attribute::RES_MR)) => return Ok(()),
         _ => return Err(EINVAL),
     }
-    let is_on = |pair: &QueuePair| port.is_none_or(|port| port == pair.port.into());
+    let is_on = |pair: &QueuePair| port.is_none_or(|port| port == u32::from(pair.port));
     let mut pairs = queue_pairs(device.number, host).into_iter().filter(|(_, pair)| is_on(pair)).peekable();
     while pairs.peek().is_some() {
         let mut message = exchange.message(command::STAT_GET);
