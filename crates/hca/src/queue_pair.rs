@@ -822,6 +822,11 @@ impl Qp {
         self.receive_cq.as_ref().or(self.send_cq.as_ref()).map_or(0, |cq| cq.id)
     }
 
+    /// Whether `thread`, which is about to do something else, has looked at all that completed.
+    pub(crate) fn is_looked_through(&self, thread: usize) -> bool {
+        [&self.send_cq, &self.receive_cq].into_iter().flatten().all(|cq| cq.is_looked_through(thread))
+    }
+
     /// Tells the NIC whether other hosts may send to it.
     fn note_udp(&self, progress: &ProgressState, inner: &mut Inner) {
         let over_network = self.kind != Kind::RawPacket;

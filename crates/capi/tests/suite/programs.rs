@@ -92,6 +92,16 @@ fn memory_of_a_gpu_moves_between_processes() {
     }
 }
 
+/// Where packets meet faults, trains are cut into packets, and the name of a payload cannot be cut.
+#[test]
+fn memory_of_a_gpu_moves_between_processes_whose_packets_meet_faults() {
+    let program = compile("cc", "gpu_pair.c");
+    let script = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gpu-duplicates.toml");
+    std::fs::write(&script, "[[failure]]\ndo = 'duplicate'\nchance = '1%'\n").expect("a place for the script");
+    let _turn = alone();
+    succeed(on_link(Link::SharedMemory, &program).arg(gpu_driver()).env("UBIVERBS_SCRIPT", &script));
+}
+
 fn run_to_its_end(link: Link, compiler: &str, source: &str) {
     let program = compile(compiler, source);
     let _turn = alone();
