@@ -29,6 +29,7 @@ use crate::links::path::{Link, Path};
 use crate::links::windows::{Congestion, WindowOf, Windows};
 use crate::objects::completion_queue::{Added, CompletionQueue, Observer, Poller};
 use crate::objects::context::{AsyncEvent, Context};
+use crate::objects::device::Device;
 use crate::objects::shared_queue::SharedQueue;
 use crate::progress::delayed_ack::DelayedAck;
 use crate::progress::piggybacked_ack::PiggybackedAck;
@@ -46,7 +47,7 @@ use crate::tuning::{EXIT_LOCK_TRIES, UDP_PATIENCE, nanos};
 use latch::{Guard, Mutex, Rank};
 use std::mem::offset_of;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use transport::{
@@ -70,6 +71,8 @@ pub struct Qp {
     tells_stop: AtomicBool,
     /// Something completed in the completion queue of a shared receive queue, whose observer is to be told.
     told_elsewhere: AtomicBool,
+    /// The number of its port.
+    port: AtomicU8,
     xrc_domain: Option<u32>,
     send_cq: Option<Arc<CompletionQueue>>,
     receive_cq: Option<Arc<CompletionQueue>>,
@@ -200,6 +203,7 @@ impl Qp {
             ignores_own: AtomicBool::new(false),
             tells_stop: AtomicBool::new(false),
             told_elsewhere: AtomicBool::new(false),
+            port: AtomicU8::new(1),
             copies: AtomicU32::new(0),
             raw,
             tags,
@@ -244,6 +248,12 @@ impl Qp {
     /// The opened device it belongs to.
     pub fn context(&self) -> &Arc<Context> {
         &self.context
+    }
+
+    /// The port that it is on: port 1, until INIT says which.
+    pub fn port_device(&self) -> &Arc<Device> {
+        let device = self.context.device();
+        device.at_port(self.port.load(Ordering::Relaxed)).unwrap_or(device)
     }
 
     /// From now on it does not get what it sends itself to a multicast group.
@@ -303,6 +313,7 @@ impl Qp {
         inventory::QueuePair {
             number: self.qpn.value(),
             interface: self.context.device().number(),
+            port: self.port_device().port_number(),
             kind: self.kind.code(),
             state: attributes.state as u8,
             peer: attributes.dest_qpn.value(),
@@ -332,6 +343,11 @@ impl Qp {
             && self.state() == State::Init
             && let (Some(av), Some(peer)) = (&modify.av, modify.dest_qpn)
         {
+            let port = self.port_device().port_number();
+            if av.port != port {
+                let [value, port] = [av.port, port].map(u32::from);
+                return Err(ModifyError::OutOfRange { what: "AV.port", value, min: port, max: port });
+            }
             // Without our lock: it looks at the receiving socket, whose holder may be about to hand us a packet.
             nic.obstacle(self.context.device(), av, peer, modify.path_mtu, self.lane(), neighbour)?;
         }
@@ -341,6 +357,7 @@ impl Qp {
         let (pair, mut port) = self.split(nic, &mut inner);
         let in_hand = if modify.state == Some(State::Reset) { pair.tagged_in_hand() } else { 0 };
         pair.modify(now, modify, &mut port)?;
+        self.port.store(inner.pair.attributes().port, Ordering::Relaxed);
         if self.kind == Kind::RawPacket && !inner.pair.state().receives() {
             self.lose_unreceived(nic, &mut inner);
         }

@@ -210,9 +210,11 @@ unsafe impl Context for Opened {
     }
 
     fn counters(&self) -> Counters {
-        let all = self.nic.counters();
-        let ours = all.into_iter().find(|(device, _)| device.name() == self.context.device().name());
-        ours.map_or(Counters::default(), |(_, counters)| counters)
+        let mut of_ports = Counters::default();
+        let is_ours = |device: &hca::Device| device.name() == self.context.device().name();
+        let ours = self.nic.counters().into_iter().filter(|(device, _)| is_ours(device));
+        ours.for_each(|(_, counters)| of_ports += counters);
+        of_ports
     }
 
     fn clock(&self) -> u64 {
@@ -339,9 +341,9 @@ unsafe impl Context for Opened {
                 hca::AsyncEvent::Qp(qpn, event) => AsyncEvent::QueuePair(qpn, event),
                 hca::AsyncEvent::CqError(id) => AsyncEvent::CompletionQueueError(id),
                 hca::AsyncEvent::SrqLimit(srqn) => AsyncEvent::SharedReceiveQueueLimit(srqn),
-                hca::AsyncEvent::PortActive => AsyncEvent::PortActive,
-                hca::AsyncEvent::PortError => AsyncEvent::PortError,
-                hca::AsyncEvent::GidChange => AsyncEvent::GidChange,
+                hca::AsyncEvent::PortActive(_) => AsyncEvent::PortActive,
+                hca::AsyncEvent::PortError(_) => AsyncEvent::PortError,
+                hca::AsyncEvent::GidChange(_) => AsyncEvent::GidChange,
                 // One that this version of the API has no name for.
                 _ => continue,
             });

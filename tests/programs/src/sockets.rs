@@ -115,7 +115,7 @@ fn serve(stage: &Stage, line: &str, port: u16) -> Result<Running, String> {
 }
 
 /// A test that is told from those before it: the kernel remembers their connections over TCP for a minute.
-fn apart(stage: &Stage, test: fn(&Stage) -> Result<(), String>) -> Result<(), String> {
+fn apart(stage: &Stage, test: impl FnOnce(&Stage) -> Result<(), String>) -> Result<(), String> {
     stage.tcp_before.replace(tcp(stage)?);
     test(stage)
 }

@@ -46,6 +46,7 @@ on_both_links! {
     messages_find_the_buffers_that_their_tags_match: "cc" "tag_matching.c",
     threads_with_little_stack_are_refused_and_not_ended: "cc" "stacks.c",
     nics_of_one_host_reach_one_another: "cc" "several_nics.c",
+    ports_of_a_nic_are_used_and_broken_one_by_one: "cc" "several_ports.c",
     programs_hear_what_a_failure_script_breaks: "cc" "broken_on_purpose.c",
     processes_fork_and_close_and_become_another_while_a_script_breaks_them: "cc" "broken_processes.c",
 }

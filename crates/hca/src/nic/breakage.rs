@@ -21,8 +21,9 @@ impl Nic {
     fn follow_change(&self, device: &Arc<Device>, change: Change) {
         self.ground.links.ways_changed();
         if change.cut {
+            // Also those on other ports: datagrams go out by the port that their address handle names.
             self.each_qp(|qp| {
-                if Arc::ptr_eq(qp.context().device(), device) {
+                if qp.context().device().has_port(device) {
                     qp.follow_ways(&self.ground);
                 }
             });
