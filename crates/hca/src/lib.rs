@@ -41,7 +41,7 @@ pub use nic::multicast;
 pub use nic::packets::{Flow, RawOptions};
 pub use nic::process::{fork_init, wait_before_exit};
 pub use nic::reserved::ReservedNumber;
-pub use nic::scripts::CallFault;
+pub use nic::scripts::{CallFailure, CallFault};
 #[cfg(feature = "checks")]
 pub use nic::witness::LiveWitness;
 pub use nic::{Nic, limits};

@@ -209,7 +209,7 @@ impl Nic {
 impl Nic {
     /// Opens a device.
     pub fn open_device(&self, device: &Arc<Device>) -> Result<Arc<Context>, Error> {
-        works(device)?;
+        device.works()?;
         let context =
             Arc::new(Context::new(Arc::clone(device)).map_err(system("cannot make a descriptor for events"))?);
         self.objects.first_opened.get_or_init(|| device.number());
@@ -330,7 +330,7 @@ impl Nic {
         raw: Option<Box<RawPart>>,
         number: Option<ReservedNumber>,
     ) -> Result<Arc<Qp>, Error> {
-        works(joins.context.device())?;
+        joins.context.device().works()?;
         let capabilities = config.capabilities;
         within("max_send_wr", capabilities.max_send_wr, limits::MAX_WR)?;
         within("max_recv_wr", capabilities.max_recv_wr, limits::MAX_WR)?;
@@ -521,12 +521,6 @@ impl Drop for Nic {
         self.count_as_ended();
         self.ground.progress.engine.ring();
     }
-}
-
-/// An error if the device has failed.
-fn works(device: &Device) -> Result<(), Error> {
-    let failed = || system("the device has failed")(io::Error::from_raw_os_error(libc::EIO));
-    if device.has_failed() { Err(failed()) } else { Ok(()) }
 }
 
 fn within(what: &'static str, asked: u32, max: u32) -> Result<(), Error> {

@@ -340,6 +340,9 @@ pub enum PostError {
     /// Tags for a shared receive queue that matches none.
     #[error("this shared receive queue matches no tags")]
     NoTags,
+    /// A failure script lets the call fail.
+    #[error(transparent)]
+    Injected(#[from] InjectedError),
 }
 
 impl PostError {
@@ -359,6 +362,17 @@ impl PostError {
             PostError::UsesSrq => "uses_srq",
             PostError::NoReceiveQueue => "no_receive_queue",
             PostError::NoTags => "no_tags",
+            PostError::Injected(_) => "injected",
         }
     }
+}
+
+/// A failure script lets a call fail.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the call fails with errno {errno}: injected by line {line} of a failure script")]
+pub struct InjectedError {
+    /// What C programs would get.
+    pub errno: i32,
+    /// The line.
+    pub line: u32,
 }

@@ -1,9 +1,11 @@
 //! Devices: one per network interface that is up and has an address, or one per NIC that was asked for in place of
 //! these, with one port whose GID table follows the interface's addresses.
 
+use crate::error::{Error, system};
 use crate::interfaces::{FIRST_NIC_NUMBER, Interface};
 use latch::Rank;
 use latch::plain::{Guard, Mutex, RwLock};
+use std::io;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::RwLockReadGuard;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -179,6 +181,12 @@ impl Device {
     /// Whether it has failed for good: calls return `EIO`, and a device of the same name may take its place.
     pub fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
+    }
+
+    /// An error if it has failed.
+    pub fn works(&self) -> Result<(), Error> {
+        let failed = || system("the device has failed")(io::Error::from_raw_os_error(libc::EIO));
+        if self.has_failed() { Err(failed()) } else { Ok(()) }
     }
 
     /// Whether it was unplugged: lists do not have it.

@@ -90,7 +90,7 @@ impl Qp {
             return Fate::Told;
         }
         let mut fate = Fate::Told;
-        for struck in nic.strikes_on(&Moment::Completion { scene, bytes }) {
+        for struck in nic.strikes_on(&Moment::Completion { scene, bytes, is_receive }) {
             match struck.action() {
                 Action::Complete { status, vendor } => {
                     if let (Some(status), false) = (u8::try_from(status).ok().and_then(Status::of_code), *has_struck) {
