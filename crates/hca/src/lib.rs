@@ -39,6 +39,7 @@ pub use nic::inject;
 pub use nic::management::ManagementPort;
 pub use nic::multicast;
 pub use nic::packets::{Flow, RawOptions};
+pub use nic::port_files::port_files;
 pub use nic::process::{fork_init, wait_before_exit};
 pub use nic::reserved::ReservedNumber;
 pub use nic::scripts::{CallFailure, CallFault};

@@ -13,6 +13,7 @@ pub mod multicast;
 mod network_faults;
 pub(crate) mod packets;
 pub(crate) mod peers;
+pub mod port_files;
 pub(crate) mod process;
 pub(crate) mod queue_strikes;
 mod registration;
@@ -520,6 +521,14 @@ impl Drop for Nic {
     fn drop(&mut self) {
         self.count_as_ended();
         self.ground.progress.engine.ring();
+    }
+}
+
+impl Device {
+    /// An error if it has failed.
+    pub fn works(&self) -> Result<(), Error> {
+        let failed = || system("the device has failed")(io::Error::from_raw_os_error(libc::EIO));
+        if self.has_failed() { Err(failed()) } else { Ok(()) }
     }
 }
 

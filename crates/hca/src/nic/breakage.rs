@@ -14,6 +14,7 @@ impl Nic {
             return;
         }
         let change = device.impose(imposed);
+        self.show_port(device);
         self.follow_change(device, change);
     }
 
@@ -47,6 +48,7 @@ impl Nic {
 
     fn end_device(&self, device: &Arc<Device>, unplugged: bool) {
         device.fail(unplugged);
+        self.show_port(device);
         self.ground.links.ways_changed();
         self.raise(device, AsyncEvent::DeviceFatal);
         self.each_qp(|qp| {
@@ -64,6 +66,7 @@ impl Nic {
         self.ground.host.devices.write().retain(|other| !Arc::ptr_eq(other, device));
         self.follow_interfaces()?;
         self.ground.host.devices.write().sort_by_key(|device| device.number());
+        self.devices().iter().filter(|other| other.number() == device.number()).for_each(|other| self.show_port(other));
         Ok(())
     }
 }

@@ -54,6 +54,8 @@ impl Nic {
         if let Some(report) = asked.report {
             self.ground.scripts.report_to(report);
         }
+        // What the program broke that this process was before it became another.
+        self.devices().iter().for_each(|device| self.show_port(device));
         for (name, script) in &asked.scripts {
             self.start_script(script, asked.seed, name);
         }
