@@ -104,6 +104,6 @@ pub use trace::{Failure, Time};
 pub use train::{Inbound, Payload, Piece, Pieces, Train};
 pub use wire::access::{Access, Atomic, Bind, ProtectionDomain, Range, Refusal, Subject};
 pub use work::{
-    Data, DatagramTarget, InjectedError, MAX_MESSAGE, Operation, PostError, ReceiveRequest, ReceiveWork, Remote, SendFlags,
-    SendRequest, Sge,
+    Data, DatagramTarget, InjectedError, MAX_MESSAGE, Operation, PostError, ReceiveRequest, ReceiveWork, Remote,
+    SendFlags, SendRequest, Sge,
 };

@@ -200,7 +200,9 @@ fn a_completion_is_taken_hold_of() {
 #[test]
 fn a_status_takes_hold_of_work_that_can_have_it() {
     let after = |status: &str| {
-        Run::of(&format!("[[failure]]\nafter = {{ messages = 2 }}\ntimes = 'always'\ndo = 'complete'\nstatus = '{status}'"))
+        Run::of(&format!(
+            "[[failure]]\nafter = {{ messages = 2 }}\ntimes = 'always'\ndo = 'complete'\nstatus = '{status}'"
+        ))
     };
     // Only what could be struck counts.
     let mut run = after("RETRY_EXC_ERR");

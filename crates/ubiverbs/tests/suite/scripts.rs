@@ -15,23 +15,24 @@ fn is_program() -> bool {
     std::env::var_os(PROGRAM).is_some()
 }
 
-/// Runs the test again, as the program, under a script. Returns what it said and what was reported.
-fn under(test: &str, script: &str) -> (Vec<String>, Vec<String>) {
+/// Runs the test again, as the program, under scripts. Returns what it said and what was reported.
+fn under(test: &str, scripts: &[&str]) -> (Vec<String>, Vec<String>) {
     let file = |kind: &str| -> PathBuf {
         std::env::temp_dir().join(format!("ubiverbs-rust-script-{}-{test}.{kind}", std::process::id()))
     };
-    let (path, report) = (file("toml"), file("json"));
-    std::fs::write(&path, script).unwrap();
+    let paths: Vec<PathBuf> = (0..scripts.len()).map(|number| file(&format!("{number}.toml"))).collect();
+    paths.iter().zip(scripts).for_each(|(path, script)| std::fs::write(path, script).unwrap());
+    let all = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(":");
+    let report = file("json");
+    let _ = std::fs::remove_file(&report);
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([&format!("scripts::{test}"), "--exact", "--nocapture", "--test-threads=1"]).env(PROGRAM, "1");
-    command.env("UBIVERBS_SCRIPT", &path).env("UBIVERBS_SCRIPT_REPORT", &report);
+    command.env("UBIVERBS_SCRIPT", &all).env("UBIVERBS_SCRIPT_REPORT", &report);
     let output = command.output().unwrap();
     let (said, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{said}{stderr}");
     let reported = std::fs::read_to_string(&report).unwrap_or_default();
-    for file in [path, report] {
-        let _ = std::fs::remove_file(file);
-    }
+    paths.iter().chain([&report]).for_each(|file| drop(std::fs::remove_file(file)));
     let said = said.lines().filter_map(|line| line.split_once("> ")).map(|(_, line)| line.to_owned());
     (said.collect(), reported.lines().map(str::to_owned).collect())
 }
@@ -83,13 +84,13 @@ fn calls_of_a_program_fail_and_take_their_time() {
     }
     let (said, report) = under(
         "calls_of_a_program_fail_and_take_their_time",
-        "[[failure]]\ncall = 'ibv_reg_mr'\nnth = 2\ndo = 'fail'\nerrno = 'ENOMEM'\n\
+        &["[[failure]]\ncall = 'ibv_reg_mr'\nnth = 2\ndo = 'fail'\nerrno = 'ENOMEM'\n\
          [[failure]]\ncall = 'ibv_create_cq'\ndo = 'delay'\nby = '2s'\n\
          [[failure]]\ncall = 'ibv_create_qp'\ndo = 'fail'\nerrno = 'ENOSPC'\n\
          [[failure]]\ncall = 'ibv_modify_qp'\ndo = 'delay'\nby = '1ms'\n\
          [[failure]]\ncall = 'ibv_post_send'\ndo = 'fail'\nerrno = 'EAGAIN'\n\
          [[failure]]\ncall = 'ibv_post_recv'\nnth = 2\ndo = 'fail'\nerrno = 'ENOMEM'\n\
-         [[failure]]\ncall = 'rdma_resolve_addr'\ndo = 'fail'\nerrno = 'ENODEV'\n",
+         [[failure]]\ncall = 'rdma_resolve_addr'\ndo = 'fail'\nerrno = 'ENODEV'\n"],
     );
     let expected = [
         ("share: fine", ""),
@@ -109,7 +110,8 @@ fn calls_of_a_program_fail_and_take_their_time() {
     }
     let struck = |call: &str| report.iter().any(|line| line.contains(&format!("\"struck\":\"{call}\"")));
     assert_eq!(report.len(), 7, "{report:#?}");
-    for call in ["ibv_reg_mr", "ibv_create_cq", "ibv_create_qp", "ibv_modify_qp", "ibv_post_send", "rdma_resolve_addr"] {
+    for call in ["ibv_reg_mr", "ibv_create_cq", "ibv_create_qp", "ibv_modify_qp", "ibv_post_send", "rdma_resolve_addr"]
+    {
         assert!(struck(call), "{call}: {report:#?}");
     }
 }
@@ -157,7 +159,7 @@ fn what_happens_to_ports_and_devices_is_heard_of() {
     for (at, (what, keys)) in (1..).zip(failures) {
         script += &format!("[[failure]]\nat = '{}ms'\ndo = '{what}'\n{keys}\n", 100 * at);
     }
-    let (said, report) = under("what_happens_to_ports_and_devices_is_heard_of", &script);
+    let (said, report) = under("what_happens_to_ports_and_devices_is_heard_of", &[&script]);
     let expected = [
         "LidChange",
         "PkeyChange",
@@ -172,4 +174,42 @@ fn what_happens_to_ports_and_devices_is_heard_of() {
     assert!(rest.contains(&"DeviceFatal"), "{said:#?}");
     assert!(rest.iter().any(|line| line.contains("the device has failed")), "{said:#?}");
     assert_eq!(report.len(), failures.len(), "{report:#?}");
+}
+
+/// Says what becomes of the port until it is up again, or has been down for a second and a half.
+fn port() -> Result<(), Error> {
+    let context = ubiverbs::device("ubi_lo")?.open()?;
+    let mut deadline = Instant::now() + Duration::from_secs(60);
+    while Instant::now() < deadline {
+        match context.poll_event() {
+            Some(AsyncEvent::PortError) => {
+                println!("> down");
+                deadline = Instant::now() + Duration::from_millis(1500);
+            }
+            Some(event) => {
+                println!("> {event:?}");
+                break;
+            }
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    println!("> active: {}", context.port().active);
+    Ok(())
+}
+
+#[test]
+fn a_port_is_up_when_the_last_script_has_ended_unless_it_says_otherwise() {
+    if is_program() {
+        return port().unwrap();
+    }
+    let test = "a_port_is_up_when_the_last_script_has_ended_unless_it_says_otherwise";
+    let script =
+        |end: &str, more: &str| format!("end = '{end}'\n{more}\n[[failure]]\nat = '100ms'\ndo = 'port-down'\n");
+    let (one, other, left) = (script("200ms", ""), script("500ms", ""), script("200ms", "restore = false"));
+    let (said, report) = under(test, &[&one, &other]);
+    assert_eq!(said, ["down", "PortActive", "active: true"]);
+    assert_eq!(report.iter().filter(|line| line.contains("\"phase\":\"end\"")).count(), 2, "{report:#?}");
+    let (said, report) = under(test, &[&one, &left]);
+    assert_eq!(said, ["down", "active: false"]);
+    assert_eq!(report.iter().filter(|line| line.contains("\"phase\":\"end\"")).count(), 1, "{report:#?}");
 }
