@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use ubiverbs::cm::{self, Connection, Listener};
-use ubiverbs::{Failed, RegisteredMut};
+use ubiverbs::{Access, Failed, RegisteredMut, RemoteSlice};
 
 /// How many receives are posted: more than messages that are under way.
 const RECEIVES: usize = 16;
@@ -14,11 +14,14 @@ fn millis(time: Duration) -> u128 {
 }
 
 /// `server COUNT LENGTH`, or `client ADDRESS COUNT LENGTH WINDOW`: so many messages of this length, so many at a time.
+/// `target`, or `writer ADDRESS COUNT`: so many WRITEs and READs, of which the target hears nothing.
 pub fn peer(arguments: &str) {
     let words: Vec<&str> = arguments.split_whitespace().collect();
     let number = |at: usize| words[at].parse::<usize>().unwrap();
     match words[0] {
         "server" => server(number(1), number(2)),
+        "target" => target(),
+        "writer" => writer(words[1], number(2)),
         _ => client(words[1], number(2), number(3), number(4)),
     }
 }
@@ -49,6 +52,34 @@ fn server(count: usize, length: usize) {
     println!("received {count} {} {}", incidents.duplicate_requests, incidents.out_of_sequence_requests);
     connection.closed().wait().unwrap();
     println!("closed 1");
+}
+
+fn target() {
+    let listener: Listener = Listener::bind("127.0.0.1:0").unwrap();
+    println!("listening {}", listener.local_addr().port());
+    let connection = listener.accept().wait().unwrap();
+    let region = connection.pd().share(4096, Access::REMOTE_READ | Access::REMOTE_WRITE).unwrap();
+    println!("slice {}", region.remote_slice());
+    connection.closed().wait().unwrap();
+    println!("closed 1");
+}
+
+fn writer(address: &str, count: usize) {
+    let connection = cm::connect(address).wait().unwrap();
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap();
+    let slice: RemoteSlice = line.trim().parse().unwrap();
+    let begun = Instant::now();
+    for message in 0..count {
+        let buffer = connection.pd().allocate(4096).unwrap();
+        let done = match message % 2 {
+            0 => connection.write(buffer, slice).map(|work| work.wait().is_ok()),
+            _ => connection.read(buffer, slice).map(|work| work.wait().is_ok()),
+        };
+        assert!(done.is_ok_and(|done| done));
+    }
+    println!("sent {}", millis(begun.elapsed()));
+    connection.disconnect().wait().unwrap();
 }
 
 fn client(address: &str, count: usize, length: usize, window: usize) {

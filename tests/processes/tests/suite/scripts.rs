@@ -152,6 +152,29 @@ fn a_process_stops_and_goes_on() {
 }
 
 #[test]
+fn what_is_written_into_a_process_counts_there() {
+    // Nothing is sent or received by the target's program.
+    let script = "[[failure]]\nafter = { messages = 6 }\ndo = 'latency'\nby = '20ms'\n";
+    let _turn = turn();
+    for link in LINKS {
+        let (file, report) = (own_file("toml"), own_file("json"));
+        std::fs::write(&file, script).unwrap();
+        let mut command = Command::new(PEER);
+        command.env("UBIVERBS_SCRIPT", &file).env("UBIVERBS_SCRIPT_REPORT", &report);
+        let mut target = Other::start(command.args(["scripts", "target"]).env("UBIVERBS_LINK", link.0));
+        let [port] = target.hear("listening ")[..] else { panic!("a port") };
+        let writer = format!("writer 127.0.0.1:{port} 20");
+        let mut writer = Other::start(Command::new(PEER).args(["scripts", &writer]).env("UBIVERBS_LINK", link.0));
+        writeln!(writer.stdin, "{}", target.hear_text("slice ")).unwrap();
+        let [all_sent] = writer.hear("sent ")[..] else { panic!("a time") };
+        target.hear("closed ");
+        let told = std::fs::read_to_string(&report).unwrap_or_default();
+        [file, report].iter().for_each(|file| drop(std::fs::remove_file(file)));
+        assert!(told.lines().count() == 1 && all_sent >= 200, "{}: {all_sent} ms\n{told}", link.1);
+    }
+}
+
+#[test]
 fn messages_of_the_connection_manager_that_are_lost_are_sent_again() {
     for (struck, message) in [(Client, "REQ"), (Server, "REP"), (Client, "RTU"), (Client, "DREQ")] {
         let script = format!("[[failure]]\ndo = 'lose-message'\nmessage = '{message}'\n");
