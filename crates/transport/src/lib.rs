@@ -68,6 +68,7 @@ mod completer;
 mod completion;
 pub mod congestion;
 mod connection;
+mod injected_error;
 mod kind;
 pub mod packet_counters;
 mod port;
@@ -91,6 +92,7 @@ pub use attributes::{
 };
 pub use completed_work::{Count, Counts};
 pub use completion::{AsyncEvent, Cause, Completion, CompletionKind, FrameNotes, Queue, Status, TagHeader};
+pub use injected_error::InjectedError;
 pub use packet_counters::Counters;
 pub use port::{MAX_TRAIN, Port, TaggedTaken, TakenReceive, Toward};
 pub use queue_pair::{AtOnce, FrameOut, Placement, QueuePair, QueuePairConfig};
@@ -104,6 +106,6 @@ pub use trace::{Failure, Time};
 pub use train::{Inbound, Payload, Piece, Pieces, Train};
 pub use wire::access::{Access, Atomic, Bind, ProtectionDomain, Range, Refusal, Subject};
 pub use work::{
-    Data, DatagramTarget, InjectedError, MAX_MESSAGE, Operation, PostError, ReceiveRequest, ReceiveWork, Remote,
-    SendFlags, SendRequest, Sge,
+    Data, DatagramTarget, MAX_MESSAGE, Operation, PostError, ReceiveRequest, ReceiveWork, Remote, SendFlags,
+    SendRequest, Sge,
 };

@@ -342,7 +342,7 @@ pub enum PostError {
     NoTags,
     /// A failure script lets the call fail.
     #[error(transparent)]
-    Injected(#[from] InjectedError),
+    Injected(#[from] crate::InjectedError),
 }
 
 impl PostError {
@@ -365,14 +365,4 @@ impl PostError {
             PostError::Injected(_) => "injected",
         }
     }
-}
-
-/// A failure script lets a call fail.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("the call fails with errno {errno}: injected by line {line} of a failure script")]
-pub struct InjectedError {
-    /// What C programs would get.
-    pub errno: i32,
-    /// The line.
-    pub line: u32,
 }
