@@ -26,30 +26,11 @@ const PACED_QP_TYPES: [u32; 5] =
 pub(crate) const VENDOR_NUMBER: u32 = 0x02_7562;
 const VENDOR_PART: u32 = 1;
 
-/// The wires of ports: what they carry, how many lanes they have, and the speed of a lane, as ports tell these. The
-/// fastest is told in the field that came later.
-const WIRES: [(LinkRate, u8, u32); 10] = [
-    (LinkRate(25), 1, 1),
-    (LinkRate(100), 2, 1),
-    (LinkRate(200), 2, 2),
-    (LinkRate(250), 1, 32),
-    (LinkRate(400), 2, 4),
-    (LinkRate(500), 1, 64),
-    (LinkRate(1000), 2, 32),
-    (LinkRate(2000), 2, 64),
-    (LinkRate(4000), 2, 128),
-    (LinkRate(8000), 2, 256),
-];
-
-/// The fastest wire that carries no more than a port does: `active_width`, `active_speed` and `active_speed_ex`. The
-/// usual rate is that of four lanes of 25 Gbit/s: a plausible wire. There is none.
+/// What a port tells in `active_width`, `active_speed` and `active_speed_ex`: the fastest speeds are told in the field
+/// that came later.
 fn wire_of(rate: LinkRate) -> (u8, u8, u32) {
-    let [slowest, ..] = WIRES;
-    let (_, width, speed) = WIRES.into_iter().rev().find(|(carries, ..)| *carries <= rate).unwrap_or(slowest);
-    match u8::try_from(speed) {
-        Ok(speed) => (width, speed, 0),
-        Err(_) => (width, 0, speed),
-    }
+    let (width, speed) = rate.wire();
+    u8::try_from(speed).map_or((width, 0, speed), |speed| (width, speed, 0))
 }
 
 /// Clamps a limit to what the field can say.

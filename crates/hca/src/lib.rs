@@ -40,9 +40,10 @@ pub use nic::inject;
 pub use nic::management::ManagementPort;
 pub use nic::multicast;
 pub use nic::packets::{Flow, RawOptions};
+pub use nic::port_files::port_files;
 pub use nic::process::{fork_init, wait_before_exit};
 pub use nic::reserved::ReservedNumber;
-pub use nic::scripts::CallFault;
+pub use nic::scripts::{CallFailure, CallFault};
 #[cfg(feature = "checks")]
 pub use nic::witness::LiveWitness;
 pub use nic::{Nic, limits};

@@ -13,6 +13,7 @@ pub mod multicast;
 mod network_faults;
 pub(crate) mod packets;
 pub(crate) mod peers;
+pub mod port_files;
 pub(crate) mod process;
 pub(crate) mod queue_strikes;
 mod registration;
@@ -214,7 +215,7 @@ impl Nic {
 impl Nic {
     /// Opens a device.
     pub fn open_device(&self, device: &Arc<Device>) -> Result<Arc<Context>, Error> {
-        works(device)?;
+        device.works()?;
         let context =
             Arc::new(Context::new(Arc::clone(device)).map_err(system("cannot make a descriptor for events"))?);
         self.objects.first_opened.get_or_init(|| device.number());
@@ -335,7 +336,7 @@ impl Nic {
         raw: Option<Box<RawPart>>,
         number: Option<ReservedNumber>,
     ) -> Result<Arc<Qp>, Error> {
-        works(joins.context.device())?;
+        joins.context.device().works()?;
         let capabilities = config.capabilities;
         within("max_send_wr", capabilities.max_send_wr, limits::MAX_WR)?;
         within("max_recv_wr", capabilities.max_recv_wr, limits::MAX_WR)?;
@@ -525,10 +526,12 @@ impl Drop for Nic {
     }
 }
 
-/// An error if the device has failed.
-fn works(device: &Device) -> Result<(), Error> {
-    let failed = || system("the device has failed")(io::Error::from_raw_os_error(libc::EIO));
-    if device.has_failed() { Err(failed()) } else { Ok(()) }
+impl Device {
+    /// An error if it has failed.
+    pub fn works(&self) -> Result<(), Error> {
+        let failed = || system("the device has failed")(io::Error::from_raw_os_error(libc::EIO));
+        if self.has_failed() { Err(failed()) } else { Ok(()) }
+    }
 }
 
 fn within(what: &'static str, asked: u32, max: u32) -> Result<(), Error> {

@@ -520,7 +520,9 @@ impl Qp {
             return inner.touched;
         }
         let (pair, mut port) = self.split(nic, &mut inner);
-        refusal::handle_from_host(pair, now, inbound, &mut port);
+        self.handle_counted(pair, inbound, &mut port, |pair, port| {
+            refusal::handle_from_host(pair, now, inbound, port);
+        });
         inner.touched += 1;
         inner.touched
     }

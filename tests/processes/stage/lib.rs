@@ -15,6 +15,7 @@ pub mod neighbours;
 mod other;
 pub mod progress;
 pub mod rates;
+pub mod scripts;
 pub mod shared_memory;
 pub mod two_processes;
 

@@ -52,7 +52,7 @@ on_both_links! {
 }
 
 /// The stand-in for a GPU's driver, which a program loads as it would load the driver.
-fn gpu_driver() -> PathBuf {
+pub fn gpu_driver() -> PathBuf {
     static COMPILED: OnceLock<PathBuf> = OnceLock::new();
     let compile = || {
         let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stand-in-libcuda.so.1");

@@ -85,22 +85,16 @@ impl Nic {
                 Phase::Begin => self.end_devices(by, action, devices()),
                 Phase::End => self.replace_devices(by),
             },
-            Action::Loss { .. }
-            | Action::Latency { .. }
-            | Action::RateLimit { .. }
-            | Action::Reorder { .. }
-            | Action::Duplicate { .. }
-            | Action::Damage { .. }
-            | Action::BlackHole { .. }
-            | Action::Slow { .. } => match strike.phase {
-                Phase::Begin => self.hold_network(by, action, place),
-                Phase::End => self.let_network_go(by),
-            },
             Action::Stop if strike.phase == Phase::Begin => stop(strike.failure.when.lasts),
             Action::Stop => Ok("the process goes on".into()),
             Action::Continue => signal(libc::SIGCONT),
             Action::Kill { signal: number } => signal(number),
             Action::CmEvent { event, status } if action.hook().is_none() => self.tell_ids(place, event, status),
+            // What arrives meets it, as what happens to it in the network.
+            _ if action.is_of_network() || matches!(action, Action::Slow { .. }) => match strike.phase {
+                Phase::Begin => self.hold_network(by, action, place),
+                Phase::End => self.let_network_go(by),
+            },
             _ => return None,
         })
     }

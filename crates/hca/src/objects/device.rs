@@ -6,6 +6,7 @@
 use crate::interfaces::{FIRST_NIC_NUMBER, Interface};
 use latch::Rank;
 use latch::plain::{Guard, Mutex, RwLock};
+use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLockReadGuard};
@@ -47,6 +48,54 @@ pub const LINE_RATE: LinkRate = LinkRate(1000);
 /// What a port can carry, in units of 100 Mbit/s.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct LinkRate(pub u32);
+
+/// The wires of ports: what they carry, how many lanes they have (1: one, 2: four), and the speed of a lane, as ports
+/// tell these.
+const WIRES: [(LinkRate, u8, u32); 10] = [
+    (LinkRate(25), 1, 1),
+    (LinkRate(100), 2, 1),
+    (LinkRate(200), 2, 2),
+    (LinkRate(250), 1, 32),
+    (LinkRate(400), 2, 4),
+    (LinkRate(500), 1, 64),
+    (LinkRate(1000), 2, 32),
+    (LinkRate(2000), 2, 64),
+    (LinkRate(4000), 2, 128),
+    (LinkRate(8000), 2, 256),
+];
+
+impl LinkRate {
+    /// The width and the speed of the fastest wire that carries no more. The usual rate is that of four lanes of 25
+    /// Gbit/s: a plausible wire. There is none.
+    pub fn wire(self) -> (u8, u32) {
+        let (_, width, speed) = self.nearest();
+        (width, speed)
+    }
+
+    fn nearest(self) -> (LinkRate, u8, u32) {
+        let [slowest, ..] = WIRES;
+        WIRES.into_iter().rev().find(|(carries, ..)| *carries <= self).unwrap_or(slowest)
+    }
+}
+
+/// That wire in the words of the kernel: `100 Gb/sec (4X EDR)`.
+impl fmt::Display for LinkRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (LinkRate(carries), width, speed) = self.nearest();
+        let (whole, half) = (carries / 10, if carries % 10 == 5 { ".5" } else { "" });
+        let lanes = if width == 1 { 1 } else { 4 };
+        let name = match speed {
+            1 => "SDR",
+            2 => "DDR",
+            4 => "QDR",
+            32 => "EDR",
+            64 => "HDR",
+            128 => "NDR",
+            _ => "XDR",
+        };
+        write!(f, "{whole}{half} Gb/sec ({lanes}X {name})")
+    }
+}
 
 /// What is broken about a port on purpose, whatever its interface is like.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

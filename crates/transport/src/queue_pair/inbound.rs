@@ -14,7 +14,7 @@ use crate::work::Operation as Work;
 use trace::Time;
 use trace::{DropReason, Failure, RetryCause, StateCause, Timer, WindowCause};
 use wire::access::Refusal;
-use wire::{Headers, NakCode, Opcode, Operation, Psn, Syndrome, refuse_if};
+use wire::{Headers, Msn, NakCode, Opcode, Operation, Psn, Syndrome, refuse_if};
 
 impl QueuePair {
     /// Takes a packet, or a whole train, that arrived for this queue pair.
@@ -112,6 +112,11 @@ impl QueuePair {
     pub fn is_behind(&self, psn: Psn) -> bool {
         const A_LITTLE: i32 = 1 << 14;
         (-A_LITTLE..0).contains(&psn.diff(self.responder.expected()))
+    }
+
+    /// How many messages it has executed as a responder, modulo 2^24.
+    pub fn msn(&self) -> Msn {
+        self.responder.msn()
     }
 
     /// How long the peer has to answer, in nanoseconds; `None` is for ever.

@@ -17,6 +17,7 @@
 //! - `events`: what a program hears of beside completions
 //! - `ending`: how connections end, through shared memory
 //! - `over_udp_too_late`: a NIC that is told how to attach after it has
+//! - `scripts`: failure scripts
 //! - `streams`: streams of bytes
 //! - `scale`: ten thousand queue pairs
 //! - `simulation`: programs on the simulated NIC, and how their runs fail
@@ -41,6 +42,7 @@ mod ownership;
 mod peers;
 mod ports;
 mod scale;
+mod scripts;
 mod simulated_programs;
 mod simulated_verbs;
 mod simulation;

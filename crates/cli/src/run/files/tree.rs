@@ -98,32 +98,24 @@ fn write_device(
 /// A port. What `ibv_query_port` says of it, in the kernel's words.
 fn write_port(place: &Path, device: &Device, interface: &str) -> io::Result<()> {
     let port = device.port();
+    for (path, text) in hca::port_files(&port) {
+        file(&place.join(path), &text)?;
+    }
     let of_port = [
-        ("state", if port.active { "4: ACTIVE" } else { "1: DOWN" }),
-        ("phys_state", if port.active { "5: LinkUp" } else { "3: Disabled" }),
         ("link_layer", "Ethernet"),
-        ("rate", "100 Gb/sec (4X EDR)"),
         // It has connection management, and GIDs that are IP addresses.
         ("cap_mask", "0x04010000"),
-        ("lid", "0x0"),
         ("lid_mask_count", "0"),
         ("sm_lid", "0x0"),
         ("sm_sl", "0"),
         ("has_smi", "0"),
-        ("pkeys/0", "0xffff"),
     ];
     for (path, text) in of_port {
         file(&place.join(path), text)?;
     }
-    for (index, gid) in port.gids.iter().enumerate() {
-        let words = gid.unwrap_or_default().octets();
-        let words: Vec<String> =
-            words.chunks(2).map(|pair| pair.iter().map(|byte| format!("{byte:02x}")).collect()).collect();
-        file(&place.join(format!("gids/{index}")), &words.join(":"))?;
-        if gid.is_some() {
-            file(&place.join(format!("gid_attrs/types/{index}")), "RoCE v2")?;
-            file(&place.join(format!("gid_attrs/ndevs/{index}")), interface)?;
-        }
+    for (index, _) in port.gids.iter().enumerate().filter(|(_, gid)| gid.is_some()) {
+        file(&place.join(format!("gid_attrs/types/{index}")), "RoCE v2")?;
+        file(&place.join(format!("gid_attrs/ndevs/{index}")), interface)?;
     }
     write_counters(place, &Counters::default())
 }

@@ -88,7 +88,9 @@ fn a_call_is_struck_by_its_name() {
     assert_eq!(nic.strike_call("ibv_reg_mr"), None);
     let fault = nic.strike_call("ibv_reg_mr").unwrap();
     assert_eq!(fault.delay, Duration::from_millis(5));
-    assert_eq!(fault.failure, Some((libc::ENOMEM, "injected by line 4 of test.toml: fail (ENOMEM)".into())));
+    let failure = fault.wait().unwrap();
+    assert_eq!((failure.errno, failure.line), (libc::ENOMEM, 4));
+    assert_eq!(failure.to_string(), "injected by line 4 of test.toml: fail (ENOMEM)");
     assert_eq!(nic.strike_call("ibv_reg_mr"), None);
 }
 
