@@ -163,7 +163,7 @@ struct Host {
 impl Host {
     fn local(&self) -> LocalAddress {
         let (gid, mtu) = (Gid::from_ipv4(self.address), Mtu::B4096);
-        LocalAddress { gid, index: 3, mtu, ca_guid: u64::from(u32::from(self.address)), interface: 2 }
+        LocalAddress { gid, port: 1, index: 3, mtu, ca_guid: u64::from(u32::from(self.address)), interface: 2 }
     }
 
     fn ids_of(&self, space: PortSpace) -> impl Iterator<Item = (IdKey, &IdRecord)> {
