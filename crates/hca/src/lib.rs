@@ -26,6 +26,7 @@ pub use ::host::thread::{Shield, spawn};
 pub use ::link::shared::direct::check_support as check_direct_support;
 pub use call_trace::OwnCalls;
 pub use drive::blocked_call::{BlockedCall, Look};
+pub use drive::connection_wait::ConnectionWait;
 pub use error::Error;
 pub use ground::Options;
 pub use ground::nic_links::BlackHole;

@@ -149,7 +149,12 @@ impl Nic {
         self.ground.host.devices()
     }
 
-    /// Those of them that a program may see, if the environment names some.
+    /// All ports of the devices of this host, each as a device of its own.
+    pub fn port_devices(&self) -> Vec<Arc<Device>> {
+        self.ground.host.port_devices()
+    }
+
+    /// Those of the devices that a program may see, if the environment names some.
     pub fn shown_devices(&self) -> Vec<Arc<Device>> {
         environment::shown(self.devices())
     }
@@ -342,6 +347,7 @@ impl Nic {
             Some(number) => number.use_up(),
             None => self.new_number()?,
         };
+        config.limits.ports = joins.context.device().port_count();
         config.limits.obeys_congestion &= !self.ground.options.ignores_congestion;
         let tags =
             config.srq.and_then(|srq| self.ground.shared_queues.usable_by(srq, None)).filter(|srq| srq.matches_tags());
@@ -380,7 +386,7 @@ impl Nic {
         self.remove_flows(qp);
         let outstanding = self.ground.records.trace.is_on().then(|| qp.outstanding());
         let taken = qp.shut(&self.ground);
-        qp.context().device().count(qp.counters());
+        qp.port_device().count(qp.counters());
         self.ground.memory.release_queue_pair(qp.qpn());
         if self.ground.scripts.run() {
             self.ground.scripts.pair_gone(qp.qpn());
@@ -467,7 +473,7 @@ impl Nic {
         let mut changed = Vec::new();
         for device in devices.iter() {
             let interface = interfaces.iter().find(|interface| interface.number == device.number());
-            changed.push((Arc::clone(device), interface.is_none(), device.follow(interface)));
+            changed.extend(device.ports().map(|port| (Arc::clone(port), interface.is_none(), port.follow(interface))));
         }
         for interface in &interfaces {
             let known = devices.iter().any(|device| device.number() == interface.number);
@@ -486,20 +492,16 @@ impl Nic {
         Ok(())
     }
 
-    /// Tells programs what has changed about a device.
+    /// Tells programs what has changed about a port.
     pub(crate) fn tell_change(&self, device: &Arc<Device>, change: Change) {
-        match change.state {
-            Some(true) => self.raise(device, AsyncEvent::PortActive),
-            Some(false) => self.raise(device, AsyncEvent::PortError),
-            None => {}
-        }
-        if change.gids {
-            self.raise(device, AsyncEvent::GidChange);
-        }
+        let port = device.port_number();
         for (changed, event) in [
-            (change.rate, AsyncEvent::SpeedChange),
-            (change.lid, AsyncEvent::LidChange),
-            (change.pkey, AsyncEvent::PkeyChange),
+            (change.state == Some(true), AsyncEvent::PortActive(port)),
+            (change.state == Some(false), AsyncEvent::PortError(port)),
+            (change.gids, AsyncEvent::GidChange(port)),
+            (change.rate, AsyncEvent::SpeedChange(port)),
+            (change.lid, AsyncEvent::LidChange(port)),
+            (change.pkey, AsyncEvent::PkeyChange(port)),
         ] {
             if changed {
                 self.raise(device, event);
@@ -507,10 +509,10 @@ impl Nic {
         }
     }
 
-    /// Tells all that have opened a device.
+    /// Tells all that have opened a device, or the device of a port.
     pub(crate) fn raise(&self, device: &Arc<Device>, event: AsyncEvent) {
         let contexts: Vec<Arc<Context>> = self.objects.contexts.lock().iter().filter_map(Weak::upgrade).collect();
-        for context in contexts.iter().filter(|context| Arc::ptr_eq(context.device(), device)) {
+        for context in contexts.iter().filter(|context| context.device().has_port(device)) {
             context.raise(event);
         }
     }

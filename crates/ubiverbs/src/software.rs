@@ -214,9 +214,11 @@ unsafe impl Context for Opened {
     }
 
     fn counters(&self) -> Counters {
-        let all = self.nic.counters();
-        let ours = all.into_iter().find(|(device, _)| device.name() == self.context.device().name());
-        ours.map_or(Counters::default(), |(_, counters)| counters)
+        let mut of_ports = Counters::default();
+        let is_ours = |device: &hca::Device| device.name() == self.context.device().name();
+        let ours = self.nic.counters().into_iter().filter(|(device, _)| is_ours(device));
+        ours.for_each(|(_, counters)| of_ports += counters);
+        of_ports
     }
 
     fn clock(&self) -> u64 {
@@ -355,14 +357,14 @@ unsafe impl Context for Opened {
                 hca::AsyncEvent::CqError(id) => AsyncEvent::CompletionQueueError(id),
                 hca::AsyncEvent::SrqLimit(srqn) => AsyncEvent::SharedReceiveQueueLimit(srqn),
                 hca::AsyncEvent::SrqError(srqn) => AsyncEvent::SharedReceiveQueueError(srqn),
-                hca::AsyncEvent::PortActive => AsyncEvent::PortActive,
-                hca::AsyncEvent::PortError => AsyncEvent::PortError,
-                hca::AsyncEvent::GidChange => AsyncEvent::GidChange,
-                hca::AsyncEvent::LidChange => AsyncEvent::LidChange,
-                hca::AsyncEvent::PkeyChange => AsyncEvent::PkeyChange,
-                hca::AsyncEvent::SmChange => AsyncEvent::SubnetManagerChange,
-                hca::AsyncEvent::ClientReregister => AsyncEvent::ClientReregister,
-                hca::AsyncEvent::SpeedChange => AsyncEvent::SpeedChange,
+                hca::AsyncEvent::PortActive(_) => AsyncEvent::PortActive,
+                hca::AsyncEvent::PortError(_) => AsyncEvent::PortError,
+                hca::AsyncEvent::GidChange(_) => AsyncEvent::GidChange,
+                hca::AsyncEvent::LidChange(_) => AsyncEvent::LidChange,
+                hca::AsyncEvent::PkeyChange(_) => AsyncEvent::PkeyChange,
+                hca::AsyncEvent::SmChange(_) => AsyncEvent::SubnetManagerChange,
+                hca::AsyncEvent::ClientReregister(_) => AsyncEvent::ClientReregister,
+                hca::AsyncEvent::SpeedChange(_) => AsyncEvent::SpeedChange,
                 hca::AsyncEvent::DeviceFatal => AsyncEvent::DeviceFatal,
                 // One that this version of the API has no name for.
                 _ => continue,

@@ -37,8 +37,9 @@ impl Nic {
         let Some(files) = environment::variable(environment::FILES_VARIABLE) else { return };
         let own = PathBuf::from(files).join(BROKEN_DIRECTORY).join(std::process::id().to_string());
         let port = device.port().clone();
-        if let Err(error) = show(&own.join(device.name()).join("ports/1"), &port) {
-            environment::say(format_args!("the files of {} do not follow the script: {error}", device.name()));
+        let place = own.join(device.name()).join(format!("ports/{}", device.port_number()));
+        if let Err(error) = show(&place, &port) {
+            environment::say(format_args!("the files of {} do not follow the script: {error}", device.port_name()));
         }
     }
 }

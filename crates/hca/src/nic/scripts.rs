@@ -86,7 +86,7 @@ impl Nic {
     /// This process, as scripts name it.
     fn who(&self) -> Who {
         let mut hosts: Vec<String> = self
-            .devices()
+            .port_devices()
             .iter()
             .flat_map(|device| device.port().gids.clone())
             .flatten()

@@ -149,11 +149,11 @@ impl Qp {
 
     /// Itself, as scripts see it, with the completion queue of its receives or of its sends.
     pub(crate) fn scene(&self, nic: &Ground, peer: Option<IpAddr>, is_receive: bool) -> Scene<'_> {
-        let device = self.context.device();
+        let device = self.port_device();
         let queue = if is_receive { self.receive_cq.as_ref() } else { self.send_cq.as_ref() };
         Scene {
             device: Some(DeviceView { name: device.name(), index: nic.host.device_index(device.number()) }),
-            port: Some(1),
+            port: Some(device.port_number()),
             pair: Some(PairView {
                 number: self.qpn.value(),
                 kind: self.kind.name(),

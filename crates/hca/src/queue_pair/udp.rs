@@ -226,7 +226,7 @@ impl Qp {
             let (mut to, qpn) = (train.to, train.headers.bth.dest_qpn);
             let answer;
             if let Some(address) = notifies_from {
-                let own = self.context.device().port().gids.iter().position(|gid| *gid == Some(address));
+                let own = self.port_device().port().gids.iter().position(|gid| *gid == Some(address));
                 answer = AddressVector { sgid_index: own.unwrap_or(0) as u8, ..*to };
                 to = &answer;
             }

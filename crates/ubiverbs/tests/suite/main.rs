@@ -23,6 +23,7 @@
 //! - `simulation`: programs on the simulated NIC, and how their runs fail
 //! - `simulated_verbs`: every kind of queue pair and work there
 //! - `simulated_programs`: three programs there, with loss and parties that are killed
+//! - `ports`: connections over a NIC of several ports
 //! - `peers`: two processes with a connection between them
 
 mod arguments;
@@ -39,6 +40,7 @@ mod over_udp_too_late;
 mod own_memory;
 mod ownership;
 mod peers;
+mod ports;
 mod scale;
 mod scripts;
 mod simulated_programs;

@@ -9,10 +9,11 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use transport::Counters;
 
 /// Writes the files of these devices into a directory that stands for `/`.
-pub fn write(root: &Path, devices: &[Device]) -> io::Result<()> {
+pub fn write(root: &Path, devices: &[Arc<Device>]) -> io::Result<()> {
     for class in ["sys/class/infiniband", "sys/class/infiniband_verbs", "dev/infiniband"] {
         fs::create_dir_all(root.join(class))?;
     }
@@ -32,7 +33,12 @@ pub fn write(root: &Path, devices: &[Device]) -> io::Result<()> {
     Ok(())
 }
 
-fn write_device(root: &Path, device: &Device, verbs: &str, behind: Option<(&gpu::Switches, usize)>) -> io::Result<()> {
+fn write_device(
+    root: &Path,
+    device: &Arc<Device>,
+    verbs: &str,
+    behind: Option<(&gpu::Switches, usize)>,
+) -> io::Result<()> {
     let (name, interface) = (device.name(), device.interface_name());
     // The parent's path under `/sys/devices`.
     let pci = pci_device(interface, device.interface_index());
@@ -83,10 +89,13 @@ fn write_device(root: &Path, device: &Device, verbs: &str, behind: Option<(&gpu:
     for (path, text) in of_device {
         file(&place.join(path), text)?;
     }
-    write_port(&place.join("ports/1"), device, interface)
+    for port in device.ports() {
+        write_port(&place.join(format!("ports/{}", port.port_number())), port, interface)?;
+    }
+    Ok(())
 }
 
-/// The one port. What `ibv_query_port` says of it, in the kernel's words.
+/// A port. What `ibv_query_port` says of it, in the kernel's words.
 fn write_port(place: &Path, device: &Device, interface: &str) -> io::Result<()> {
     let port = device.port();
     for (path, text) in hca::port_files(&port) {
@@ -123,9 +132,9 @@ fn write_counters(place: &Path, counters: &Counters) -> io::Result<()> {
     Ok(())
 }
 
-/// Brings the counters of a device up to date.
-pub fn refresh(root: &Path, device: &str, counters: &Counters) -> io::Result<()> {
-    write_counters(&root.join("sys/class/infiniband").join(device).join("ports/1"), counters)
+/// Brings the counters of a port of a device up to date.
+pub fn refresh(root: &Path, device: &str, port: u32, counters: &Counters) -> io::Result<()> {
+    write_counters(&root.join("sys/class/infiniband").join(device).join(format!("ports/{port}")), counters)
 }
 
 /// The PCI device that an interface belongs to, by its path under `/sys/devices`. A network namespace may be shown the

@@ -70,7 +70,12 @@ fn a_script_that_starts_late_knows_what_is_there() {
     }
     // A second script has a time of its own.
     start(&nic, "[[failure]]\nat = '0s'\ndo = 'cq-overrun'");
-    assert!(matches!(next_event(&context), AsyncEvent::CqError(_)));
+    // The queues die, and the queue pairs with them: a peer that waits for one must hear of it.
+    let events = [(); 4].map(|()| next_event(&context));
+    assert_eq!(events.iter().filter(|event| matches!(event, AsyncEvent::CqError(_))).count(), 2, "{events:?}");
+    for qp in &pairs {
+        assert!(events.contains(&AsyncEvent::Qp(qp.qpn(), PairEvent::QpFatal)), "{events:?}");
+    }
 }
 
 #[test]
