@@ -29,7 +29,7 @@ pub fn peer(arguments: &str) {
 /// Gives the peer half a second to answer, eight times: the machine may be busy.
 fn be_patient(connection: &Connection) {
     let drained = Modify { state: Some(State::SendQueueDrained), ..Modify::default() };
-    let timeout = Modify { timeout: Some(17), ..drained.clone() };
+    let timeout = Modify { timeout: Some(17), ..drained };
     for modify in [drained, timeout, Modify { state: Some(State::ReadyToSend), ..Modify::default() }] {
         connection.modify(&modify).unwrap();
     }
