@@ -96,7 +96,7 @@ fn each_link(struck: Struck, script: &str, messages: Messages, check: impl Fn(&S
 #[test]
 fn messages_come_later() {
     let script = "[[failure]]\ndo = 'latency'\nby = '20ms'\njitter = '1ms'\n";
-    each_link(Server, script, (12, 4096, 1), |seen| seen.all_sent >= 200 && seen.told("begin") == 1);
+    each_link(Server, script, (100, 4096, 1), |seen| seen.all_sent >= 200 && seen.told("begin") == 1);
 }
 
 #[test]
