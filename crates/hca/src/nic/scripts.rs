@@ -55,7 +55,7 @@ impl Nic {
             self.ground.scripts.report_to(report);
         }
         // What the program broke that this process was before it became another.
-        self.devices().iter().for_each(|device| self.show_port(device));
+        self.port_devices().iter().for_each(|device| self.show_port(device));
         for (name, script) in &asked.scripts {
             self.start_script(script, asked.seed, name);
         }
