@@ -65,7 +65,9 @@ impl Stage {
     /// A queue pair at `from`, its peer at `to`, and `bytes` to move between them.
     fn connect(&mut self, job: Job, from: HostId, to: HostId, bytes: usize, mtu: Mtu) {
         let sim = &mut self.sim;
-        let (qp, peer) = (sim.create_qp(from, QpSpec::rc()), sim.create_qp(to, QpSpec::rc()));
+        let mut far_spec = QpSpec::rc();
+        far_spec.limits.keeps_early = std::env::var("GBN").is_err();
+        let (qp, peer) = (sim.create_qp(from, QpSpec::rc()), sim.create_qp(to, far_spec));
         // The ACK timeout of perftest and UCX.
         sim.connect(qp, peer, &ConnectOptions { mtu, timeout: 14, ..ConnectOptions::default() });
         let mut data = vec![0; bytes];
