@@ -119,6 +119,8 @@ pub(crate) struct Completer {
     ends: VecDeque<End>,
     /// Answers that came before their turn, as one before them was lost.
     kept: Option<Box<KeptPackets>>,
+    /// The last acknowledgement that came while an answer before it was missing.
+    acknowledged_ahead: Option<Psn>,
 }
 
 impl Completer {
@@ -266,6 +268,7 @@ impl Completer {
         self.went_back_to = Some(self.una);
         self.repeated = None;
         self.kept = None;
+        self.acknowledged_ahead = None;
         self.awaiting_response.clear();
         self.stopwatch = None;
         self.suspicion = None;
@@ -302,7 +305,10 @@ impl Completer {
                 let repeated = self.repeated;
                 let (progress, blocked) = self.advance(now, psn.add(1), connection, queue);
                 let verdict = match (blocked, repeated) {
-                    (true, _) => self.implied(connection),
+                    (true, _) => {
+                        self.acknowledged_ahead = Some(psn);
+                        self.missing_answer(now, connection)
+                    }
                     (false, Some(repeated)) if self.una.is_before(high) => self.repetition_arrived(repeated, psn),
                     (false, _) => Verdict::Fine,
                 };
@@ -311,7 +317,7 @@ impl Completer {
             Syndrome::RnrNak { timer } => {
                 let (progress, blocked) = self.advance(now, psn, connection, queue);
                 let verdict = if blocked {
-                    self.implied(connection)
+                    self.implied(now, connection)
                 } else if self.not_ready_until.is_some() {
                     Verdict::Drop(DropReason::Duplicate)
                 } else {
@@ -321,10 +327,11 @@ impl Completer {
             }
             Syndrome::Nak(NakCode::SequenceError) => {
                 let (progress, blocked) = self.advance(now, psn, connection, queue);
-                let again = self.repeated.is_some_and(|repeated| now.since(repeated.at) < self.echo_nanos());
-                let echo = self.went_back_to == Some(self.una) || self.not_ready_until.is_some() || again;
+                let echo = self.went_back_to == Some(self.una)
+                    || self.not_ready_until.is_some()
+                    || self.has_just_repeated(now);
                 let verdict = match (blocked, echo) {
-                    (true, _) => self.implied(connection),
+                    (true, _) => self.implied(now, connection),
                     (false, true) => Verdict::Drop(DropReason::AfterRetry),
                     (false, false) => match self.retry(RetryCause::SequenceNak, connection) {
                         Verdict::GoBack(cause) if self.may_keep() => Verdict::Repeat(cause),
@@ -336,7 +343,7 @@ impl Completer {
             Syndrome::Nak(code) => {
                 let (progress, blocked) = self.advance(now, psn, connection, queue);
                 if blocked {
-                    return (progress, self.implied(connection));
+                    return (progress, self.implied(now, connection));
                 }
                 let status = match code {
                     NakCode::InvalidRequest => Status::RemoteInvalidRequest,
@@ -556,17 +563,27 @@ impl Completer {
         self.not_kept < KEEPING_TRIES
     }
 
-    /// A refusal that comes so soon after its packet was sent again is older than that.
-    fn echo_nanos(&self) -> u64 {
-        self.round_trip.map_or(MIN_SUSPICIOUS_NANOS, |round_trip| round_trip + round_trip / 4)
+    /// Whether the oldest packet was sent once more so lately that what comes now is older than that.
+    fn has_just_repeated(&self, now: Time) -> bool {
+        let echo = self.round_trip.map_or(MIN_SUSPICIOUS_NANOS, |round_trip| round_trip + round_trip / 4);
+        self.repeated.is_some_and(|repeated| now.since(repeated.at) < echo)
+    }
+
+    /// An acknowledgement that came while an answer before it was missing, if that is there now.
+    #[cold]
+    pub fn due_acknowledgement(&mut self, queue: &SendQueue) -> Option<Psn> {
+        self.catch_up(queue);
+        let psn = self.acknowledged_ahead.filter(|psn| !psn.is_before(self.una));
+        if queue.get(self.oldest).is_some_and(|work| work.started && work.operation.is_answered()) && psn.is_some() {
+            return None;
+        }
+        self.acknowledged_ahead = None;
+        psn
     }
 
     /// An answer is missing before one that was kept.
     fn missing_answer(&mut self, now: Time, connection: &Connection) -> Verdict {
-        if self.repeated.is_some_and(|repeated| now.since(repeated.at) < self.echo_nanos()) {
-            return Verdict::Drop(DropReason::AfterRetry);
-        }
-        match self.implied(connection) {
+        match self.implied(now, connection) {
             Verdict::GoBack(cause) => Verdict::Repeat(cause),
             verdict => verdict,
         }
@@ -578,10 +595,10 @@ impl Completer {
         first.map_or(u32::MAX, |first| first.distance_from(self.una))
     }
 
-    /// Whether answers were kept.
+    /// Whether answers were kept, or an acknowledgement.
     #[inline]
     pub fn has_kept(&self) -> bool {
-        self.kept.is_some()
+        self.kept.is_some() || self.acknowledged_ahead.is_some()
     }
 
     /// The next answer that was kept, if its turn has come.
@@ -603,8 +620,8 @@ impl Completer {
         Some(self.missing_answer(now, connection))
     }
 
-    fn implied(&mut self, connection: &Connection) -> Verdict {
-        if self.went_back_to == Some(self.una) || self.not_ready_until.is_some() {
+    fn implied(&mut self, now: Time, connection: &Connection) -> Verdict {
+        if self.went_back_to == Some(self.una) || self.not_ready_until.is_some() || self.has_just_repeated(now) {
             Verdict::Drop(DropReason::AfterRetry)
         } else {
             self.retry(RetryCause::ImpliedNak, connection)

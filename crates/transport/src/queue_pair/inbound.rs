@@ -14,7 +14,7 @@ use crate::work::Operation as Work;
 use trace::Time;
 use trace::{DropReason, Failure, RetryCause, StateCause, Timer, WindowCause};
 use wire::access::Refusal;
-use wire::{Headers, NakCode, Opcode, Operation, Psn, Syndrome, refuse_if};
+use wire::{Aeth, Headers, Msn, NakCode, Opcode, Operation, Psn, Syndrome, refuse_if};
 
 /// How often a packet is sent that is missing: if it is lost again, only time tells. The second copy also shows a peer
 /// that we repeat packets alone (`responder/ahead.rs`).
@@ -259,13 +259,17 @@ impl QueuePair {
     /// Answers that came before their turn, and whose turn it is now.
     #[cold]
     fn handle_kept_answers<P: Port>(&mut self, now: Time, port: &mut P) {
-        while matches!(self.state(), State::ReadyToSend | State::SendQueueDrained)
-            && let Some(kept) = self.completer.next_kept()
-        {
+        while matches!(self.state(), State::ReadyToSend | State::SendQueueDrained) {
             let (high, connection, queue) = (self.requester.high(), &self.connection, &mut self.queue);
-            let (progress, verdict) = self.completer.answer(
-                now, &kept.headers, kept.count, &kept.payload, high, connection, queue, port,
-            );
+            let (progress, verdict) = if let Some(kept) = self.completer.next_kept() {
+                let (headers, payload) = (&kept.headers, &kept.payload[..]);
+                self.completer.answer(now, headers, kept.count, payload, high, connection, queue, port)
+            } else if let Some(psn) = self.completer.due_acknowledgement(queue) {
+                let aeth = Aeth { syndrome: Syndrome::ACK, msn: Msn::default() };
+                self.completer.acknowledge(now, psn, aeth, high, connection, queue)
+            } else {
+                break;
+            };
             self.conclude(now, progress, verdict, None, port);
         }
         if let Some(verdict) = self.completer.still_missing(now, &self.connection) {
@@ -362,7 +366,8 @@ impl QueuePair {
             self.adjust(now, lost, WindowCause::Loss, port, |window| window.lost(now, mtu, true));
         }
         self.completer.repeats(now, cause, self.connection.attributes.timeout);
-        self.requester.repeat(from, oldest, if cause == RetryCause::TailLoss { 1 } else { COPIES });
+        let alone = cause == RetryCause::TailLoss && from.add(1) == self.requester.high();
+        self.requester.repeat(from, oldest, if alone { 1 } else { COPIES });
     }
 
     /// Which window a loss is about.
