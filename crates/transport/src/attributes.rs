@@ -378,8 +378,8 @@ pub struct Limits {
     pub line_rate: u64,
     /// Congestion notifications slow a sender down. If not, they are dropped; marks are answered all the same.
     pub obeys_congestion: bool,
-    /// Requests that come before their turn, as one before them was lost, are kept until it is there. If not, they are
-    /// dropped, as kernel Soft-RoCE does it.
+    /// What comes before its turn, as something before it was lost, is kept until that is there, and what was lost is
+    /// sent again alone. If not, it is go-back-N on both sides, as kernel Soft-RoCE does it.
     pub keeps_early: bool,
 }
 

@@ -16,7 +16,7 @@ use trace::{DropReason, Failure, RetryCause};
 use wire::{Aeth, Headers, NakCode, Psn, RnrTimer, Syndrome};
 
 /// Silence shorter than this is never suspicious: the peer may just not be running.
-const MIN_SUSPICIOUS_NANOS: u64 = 100_000;
+const MIN_SUSPICIOUS_NANOS: u64 = 200_000;
 
 /// An RNR retry count that never runs out.
 const ENDLESS_RNR_RETRIES: u8 = 7;
@@ -333,6 +333,8 @@ impl Completer {
                 let verdict = match (blocked, echo) {
                     (true, _) => self.implied(now, connection),
                     (false, true) => Verdict::Drop(DropReason::AfterRetry),
+                    // It was lost again. The peer lives, and this is no other failure.
+                    (false, false) if self.repeated.is_some() => Verdict::Repeat(RetryCause::SequenceNak),
                     (false, false) => match self.retry(RetryCause::SequenceNak, connection) {
                         Verdict::GoBack(cause) if self.may_keep() => Verdict::Repeat(cause),
                         verdict => verdict,
@@ -583,6 +585,10 @@ impl Completer {
 
     /// An answer is missing before one that was kept.
     fn missing_answer(&mut self, now: Time, connection: &Connection) -> Verdict {
+        if self.repeated.is_some() {
+            // It comes after the answers that are on their way. If it is lost as well, silence tells.
+            return Verdict::Drop(DropReason::AfterRetry);
+        }
         match self.implied(now, connection) {
             Verdict::GoBack(cause) => Verdict::Repeat(cause),
             verdict => verdict,

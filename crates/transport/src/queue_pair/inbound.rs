@@ -329,11 +329,11 @@ impl QueuePair {
         match verdict {
             Verdict::Fine => {}
             Verdict::Drop(reason) => self.dropped(now, inbound.map(|inbound| inbound.headers), reason, port),
-            Verdict::GoBack(cause) => {
+            Verdict::Repeat(cause) if self.limits.keeps_early => self.repeat(now, cause, port),
+            Verdict::GoBack(cause) | Verdict::Repeat(cause) => {
                 let left = Some(self.completer.retries_left(&self.connection));
                 self.go_back(now, cause, left, port);
             }
-            Verdict::Repeat(cause) => self.repeat(now, cause, port),
             Verdict::Wait(timer) => {
                 let left = self.completer.not_ready_left(&self.connection);
                 self.go_back(now, RetryCause::RnrNak, left, port);
@@ -397,7 +397,7 @@ impl QueuePair {
         self.completer.went_back(cause);
         self.requester.resume_at(from, oldest, &self.queue);
         let is_answered = self.queue.get(oldest).is_some_and(|work| work.operation.is_answered());
-        if cause == RetryCause::SequenceNak && !is_answered {
+        if cause == RetryCause::SequenceNak && !is_answered && self.limits.keeps_early {
             self.requester.repeat(from, oldest, COPIES - 1);
         }
     }
