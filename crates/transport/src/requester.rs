@@ -332,7 +332,11 @@ impl Requester {
         let going_on = (self.psn, self.sent);
         (self.psn, self.sent) = (psn, psn.distance_from(work.first));
         let answered = work.operation.is_answered();
-        let psns = if answered { limits.longest_read.unwrap_or(1).min(work.packets - self.sent).min(limits.missing) } else { 1 };
+        let psns = if answered {
+            limits.longest_read.unwrap_or(1).min(work.packets - self.sent).min(limits.missing)
+        } else {
+            1
+        };
         if psns == 0 {
             (self.psn, self.sent) = going_on;
             return Ok(false);

@@ -358,6 +358,10 @@ impl QueuePair {
     /// The oldest unacknowledged packet is sent again, and nothing else.
     fn repeat<P: Port>(&mut self, now: Time, cause: RetryCause, port: &mut P) {
         let (from, left) = (self.completer.una(), Some(self.completer.retries_left(&self.connection)));
+        if !from.is_before(self.requester.psn()) {
+            // It has not gone out since we went back to it, and goes out with what follows.
+            return self.go_back(now, cause, left, port);
+        }
         self.incidents.retried(cause);
         self.trace(now, port, || trace::Kind::Retry { cause, from, left });
         let oldest = self.completer.catch_up(&self.queue);

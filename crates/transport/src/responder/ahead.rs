@@ -92,9 +92,8 @@ pub(super) struct Ahead {
 
 impl Responder {
     /// Keeps a request that came before its turn.
-    /// Returns whether the peer is to be told what is missing: when the first comes, and
-    /// where it repeats packets alone, ever more rarely after that, and when it asks. What it was told before may have
-    /// been lost.
+    /// Returns whether the peer is to be told what is missing: when the first comes, and where it repeats packets alone,
+    /// ever more rarely after that, and when it asks. What it was told before may have been lost.
     #[cold]
     pub(super) fn keep_ahead(&mut self, inbound: &Inbound<'_>) -> bool {
         let ahead = self.ahead.get_or_insert_with(Box::default);
