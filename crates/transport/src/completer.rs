@@ -247,8 +247,8 @@ impl Completer {
 
     /// Programs choose ACK timeouts of 67 ms to 4 s, and a loss at the end of what is in flight shows by nothing but
     /// silence. Where a round trip is known, silence for several of them is answered by sending again, with growing
-    /// patience and without counting as a retry: the oldest packet alone, as the peer may just be slow. The ACK timer and
-    /// its count run on as the specification has them.
+    /// patience and without counting as a retry: the oldest packet alone, as the peer may just be slow. The ACK timer
+    /// and its count run on as the specification has them.
     fn suspect(&mut self, now: Time, timeout: u8) {
         self.suspicion = match (self.round_trip, ack_timeout_nanos(timeout)) {
             _ if self.trusting => None,

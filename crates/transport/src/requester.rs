@@ -228,8 +228,8 @@ impl Requester {
         self.again = None;
     }
 
-    /// The packet, or request, `psn`, which lies in work `seq`, goes out once more, ahead of everything else and without
-    /// what is behind it, so many times. It needs no room in a window: it has it since it was sent first.
+    /// The packet, or request, `psn`, which lies in work `seq`, goes out once more, ahead of everything else, without what
+    /// is behind it, so many times. It needs no room in a window: it has it since it was sent first.
     pub fn repeat(&mut self, psn: Psn, seq: u64, copies: u32) {
         self.again = Some(Again { psn, seq, copies });
     }

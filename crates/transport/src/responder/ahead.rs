@@ -92,7 +92,7 @@ pub(super) struct Ahead {
 
 impl Responder {
     /// Keeps a request that came before its turn.
-    /// Returns whether the peer is to be told what is missing: when the first comes, and where it repeats packets alone,
+    /// Returns whether the peer is to be told what is missing: when the first comes, and where it repeats packets alone
     /// ever more rarely after that, and when it asks. What it was told before may have been lost.
     #[cold]
     pub(super) fn keep_ahead(&mut self, inbound: &Inbound<'_>) -> bool {
@@ -148,7 +148,7 @@ impl Responder {
             Some(_) => {
                 self.waiting = RnrWait::ForSequence;
                 ahead.waiting = 1;
-                // The refusal acknowledges what is before it. An acknowledgement of its own would say that nothing was kept.
+                // The refusal acknowledges what is before it. An acknowledgement would say that nothing was kept.
                 self.responses.forget_acknowledgement();
                 self.responses.refuse(expected, self.msn, Syndrome::Nak(NakCode::SequenceError));
             }
