@@ -163,7 +163,7 @@ struct Host {
 impl Host {
     fn local(&self) -> LocalAddress {
         let (gid, mtu) = (Gid::from_ipv4(self.address), Mtu::B4096);
-        LocalAddress { gid, index: 3, mtu, ca_guid: u64::from(u32::from(self.address)), interface: 2 }
+        LocalAddress { gid, port: 1, index: 3, mtu, ca_guid: u64::from(u32::from(self.address)), interface: 2 }
     }
 
     fn ids_of(&self, space: PortSpace) -> impl Iterator<Item = (IdKey, &IdRecord)> {
@@ -387,6 +387,11 @@ impl Model {
                         self.post(host, transmit);
                     }
                     let find = |gid| Some(local).filter(|local| local.gid == gid);
+                    // Some programs have looked through what completed, and hear of a disconnection at once.
+                    if self.hosts[host].ids.has_farewells() {
+                        let some = self.rng.below(3);
+                        self.hosts[host].ids.tell_farewells_of(|key, _| key.0 % 3 == some);
+                    }
                     match self.hosts[host].ids.poll_output(self.now, find) {
                         Some(output) => self.hear(host, output),
                         None => break,

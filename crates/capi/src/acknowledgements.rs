@@ -14,6 +14,8 @@ pub struct Acknowledgements {
 struct Counts {
     handed_out: u32,
     acknowledged: u32,
+    /// Threads that wait: without any there is none to wake, which is a system call.
+    waiters: u32,
 }
 
 impl Acknowledgements {
@@ -34,7 +36,9 @@ impl Acknowledgements {
         let mut counts = lock(&self.counts);
         counts.acknowledged = counts.acknowledged.wrapping_add(count);
         publish(counts.acknowledged);
-        self.changed.notify_all();
+        if counts.waiters > 0 {
+            self.changed.notify_all();
+        }
     }
 
     /// Waits until every event that was handed out so far is acknowledged. `waits` is told before how many are not, if
@@ -48,9 +52,11 @@ impl Acknowledgements {
             waits(missing);
             counts = lock(&self.counts);
         }
+        counts.waiters += 1;
         while (until.wrapping_sub(counts.acknowledged) as i32) > 0 {
             counts = self.changed.wait(counts).unwrap_or_else(std::sync::PoisonError::into_inner);
         }
+        counts.waiters -= 1;
     }
 }
 

@@ -1,7 +1,7 @@
 //! Address handles: the way to a peer, as a program writes it down or as it came with a datagram.
 
 use crate::boundary::{object, status, zero};
-use crate::context::Context;
+use crate::context::{Context, port_of};
 use crate::errno::{Errno, refuse_if};
 use crate::object::{Object, program_field};
 use crate::protection_domain::Pd;
@@ -9,6 +9,7 @@ use abi::{Handle, In, Out, Owned, ibv_ah, ibv_ah_attr, ibv_context, ibv_gid, ibv
 use std::ffi::c_int;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use trace::Call;
 use transport::AddressVector;
@@ -39,7 +40,8 @@ struct EmptyEntry<'a>(&'a hca::Device, u8);
 impl fmt::Display for EmptyEntry<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let EmptyEntry(device, index) = self;
-        write!(f, "grh.sgid_index is {index}, an empty entry of the GID table of {}; it has GIDs at", device.name())?;
+        write!(f, "grh.sgid_index is {index}, an empty entry of the GID table of {}; ", device.port_name())?;
+        write!(f, "it has GIDs at")?;
         for index in (0..hca::device::GID_TABLE_LEN as u8).filter(|index| device.port().gid(*index).is_some()) {
             write!(f, " {index}")?;
         }
@@ -47,12 +49,14 @@ impl fmt::Display for EmptyEntry<'_> {
     }
 }
 
-/// An address of C's, which must lead somewhere: over this device's port, from an address it has, to a GID.
-pub(crate) fn vector_from_c(device: &hca::Device, attributes: &ibv_ah_attr) -> Result<AddressVector, Errno> {
+/// An address of C's, which must lead somewhere: over a port of this device, from an address
+/// that the port has, to a GID.
+pub(crate) fn vector_from_c(device: &Arc<hca::Device>, attributes: &ibv_ah_attr) -> Result<AddressVector, Errno> {
     let route = &attributes.grh;
     refuse_if!(attributes.is_global == 0, Errno::invalid("is_global is 0: on RoCE a peer is found by its GID alone"));
+    // Whether port 0 will do, the transport says.
+    let device = port_of(device, attributes.port_num.max(1).into())?;
     refuse_if!(device.port().gid(route.sgid_index).is_none(), Errno::invalid(EmptyEntry(device, route.sgid_index)));
-    refuse_if!(attributes.port_num > 1, Errno::invalid("the device has one port, number 1"));
     Ok(AddressVector {
         dgid: gid_from_c(&route.dgid),
         sgid_index: route.sgid_index,
@@ -94,9 +98,8 @@ pub extern "C" fn ibv_create_ah(pd: Handle<'_, ibv_pd>, attributes: In<'_, ibv_a
         let domain = Pd::by_handle(pd)?;
         let context = domain.context()?;
         let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
-        refuse_if!(attributes.port_num != 1, Errno::invalid("the device has one port, number 1"));
-        let device = context.opened.device();
-        let vector = vector_from_c(device, attributes)?;
+        let device = context.port(attributes.port_num.into())?;
+        let vector = vector_from_c(context.opened.device(), attributes)?;
         let (from, to) = (device.port().gid(vector.sgid_index).map(Gid::to_ip), vector.dgid.to_ip());
         if let Some(from) = from.filter(|from| from.is_ipv4() == to.is_ipv4()) {
             let is_on_link = matches!(to, IpAddr::V6(to) if to.is_unicast_link_local());
@@ -182,12 +185,13 @@ fn address_of_sender(
     completion: &ibv_wc,
     grh: Option<&[u8; 40]>,
 ) -> Result<ibv_ah_attr, Errno> {
-    if port != 1 || completion.wc_flags & abi::IBV_WC_GRH == 0 {
+    let device = context.port(port.into())?;
+    if completion.wc_flags & abi::IBV_WC_GRH == 0 {
         return Err(Errno::invalid("the completion has no GRH, so it does not say who sent the message"));
     }
     let unreadable = || Errno::invalid("the first 40 bytes of the buffer are neither an IPv6 nor an IPv4 header");
     let route = grh.and_then(parse_grh).ok_or_else(unreadable)?;
-    let gids = context.opened.device().port().gids.clone();
+    let gids = device.port().gids.clone();
     let same_family = |gid: &Gid| gid.to_ip().is_ipv4() == route.destination.to_ip().is_ipv4();
     let exact = gids.iter().position(|gid| *gid == Some(route.destination));
     // A multicast came to no address of this device; any of the family will do.

@@ -228,11 +228,8 @@ pub(crate) fn struck(call: &'static str) -> Option<Errno> {
     }
     // What follows sleeps and writes, and holds locks.
     let _shield = Shield::up();
-    let fault = Nic::present()?.strike_call(call)?;
-    if !fault.delay.is_zero() {
-        std::thread::sleep(fault.delay);
-    }
-    fault.failure.map(|(errno, reason)| Errno::of(errno).because(reason))
+    let failure = Nic::present()?.strike_call(call)?.wait()?;
+    Some(Errno::of(failure.errno).because(&failure))
 }
 
 #[cold]

@@ -1,5 +1,5 @@
 //! Buffers that the library allocates for a program, to be registered. On hardware the driver knows where they should
-//! lie, as for a guest whose memory is encrypted; here any memory will do.
+//! lie, as for a guest whose memory is encrypted; here it is memory that peers on this host may map.
 
 use crate::boundary::{number, object, unreported};
 use crate::errno::{Errno, refuse_if};
@@ -41,7 +41,7 @@ pub extern "C" fn ibv_alloc_buf(pd: Handle<'_, ibv_pd>, size: usize, mut buffer:
         let domain = Pd::by_handle(pd)?;
         refuse_if!(buffer.is_null(), Errno::null());
         refuse_if!(size == 0, Errno::invalid("a buffer of no bytes"));
-        let memory = Arc::new(Mapping::anonymous(size)?);
+        let memory = Arc::new(Mapping::shareable(size).map_or_else(|| Mapping::anonymous(size), Ok)?);
         let address = memory.first().cast();
         domain.join();
         let made = Buffer { base: ibv_buf::zeroed(), domain: pd.as_ptr(), memory, size };

@@ -65,6 +65,15 @@ impl OpenDevice {
     }
 }
 
+/// The port of that number of a device.
+pub(crate) fn port_of(device: &Arc<hca::Device>, number: u32) -> Result<&Arc<hca::Device>, Errno> {
+    let port = u8::try_from(number).ok().and_then(|number| device.at_port(number));
+    port.ok_or_else(|| match device.port_count() {
+        1 => Errno::invalid("the device has one port, number 1"),
+        count => Errno::invalid(format_args!("the device has no port {number}; it has ports 1 to {count}")),
+    })
+}
+
 /// An opened device.
 #[repr(C)]
 pub struct Context {
@@ -88,6 +97,11 @@ impl Context {
     pub(crate) fn working(context: Handle<'_, ibv_context>) -> Result<&Context, Errno> {
         let context = Context::of(context)?;
         if context.opened.device().has_failed() { Err(Errno::device_failed()) } else { Ok(context) }
+    }
+
+    /// The port of that number.
+    pub(crate) fn port(&self, number: u32) -> Result<&Arc<hca::Device>, Errno> {
+        port_of(self.opened.device(), number)
     }
 
     /// The device that it opened; in a forked child that of the same name of the child's own NIC.

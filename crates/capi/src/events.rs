@@ -48,7 +48,10 @@ fn event_name(event_type: u32) -> &'static str {
 /// An event as C sees it, counted; `None` if its object is gone.
 fn translate(context: &Context, event: AsyncEvent) -> Option<ibv_async_event> {
     let objects = context.opened.objects();
-    let of_port = |event_type| ibv_async_event { element: ibv_async_event_element { port_num: 1 }, event_type };
+    let of_port = |event_type, port: u8| {
+        let element = ibv_async_event_element { port_num: port.into() };
+        ibv_async_event { element, event_type }
+    };
     Some(match event {
         AsyncEvent::Qp(qpn, event) => {
             let qp = objects.qps.get(qpn.value())?;
@@ -76,15 +79,15 @@ fn translate(context: &Context, event: AsyncEvent) -> Option<ibv_async_event> {
             let srq = srq.as_ptr();
             ibv_async_event { element: ibv_async_event_element { srq }, event_type: abi::IBV_EVENT_SRQ_ERR }
         }
-        AsyncEvent::PortActive => of_port(abi::IBV_EVENT_PORT_ACTIVE),
-        AsyncEvent::PortError => of_port(abi::IBV_EVENT_PORT_ERR),
-        AsyncEvent::GidChange => of_port(abi::IBV_EVENT_GID_CHANGE),
-        AsyncEvent::LidChange => of_port(abi::IBV_EVENT_LID_CHANGE),
-        AsyncEvent::PkeyChange => of_port(abi::IBV_EVENT_PKEY_CHANGE),
-        AsyncEvent::SmChange => of_port(abi::IBV_EVENT_SM_CHANGE),
-        AsyncEvent::ClientReregister => of_port(abi::IBV_EVENT_CLIENT_REREGISTER),
-        AsyncEvent::SpeedChange => of_port(abi::IBV_EVENT_DEVICE_SPEED_CHANGE),
-        AsyncEvent::DeviceFatal => of_port(abi::IBV_EVENT_DEVICE_FATAL),
+        AsyncEvent::PortActive(port) => of_port(abi::IBV_EVENT_PORT_ACTIVE, port),
+        AsyncEvent::PortError(port) => of_port(abi::IBV_EVENT_PORT_ERR, port),
+        AsyncEvent::GidChange(port) => of_port(abi::IBV_EVENT_GID_CHANGE, port),
+        AsyncEvent::LidChange(port) => of_port(abi::IBV_EVENT_LID_CHANGE, port),
+        AsyncEvent::PkeyChange(port) => of_port(abi::IBV_EVENT_PKEY_CHANGE, port),
+        AsyncEvent::SmChange(port) => of_port(abi::IBV_EVENT_SM_CHANGE, port),
+        AsyncEvent::ClientReregister(port) => of_port(abi::IBV_EVENT_CLIENT_REREGISTER, port),
+        AsyncEvent::SpeedChange(port) => of_port(abi::IBV_EVENT_DEVICE_SPEED_CHANGE, port),
+        AsyncEvent::DeviceFatal => of_port(abi::IBV_EVENT_DEVICE_FATAL, 1),
         // A kind of event that C has no number for.
         _ => return None,
     })

@@ -1,7 +1,7 @@
 //! Flows: which Ethernet frames a raw queue pair gets.
 
 use crate::boundary::{object, status};
-use crate::context::OpenDevice;
+use crate::context::{OpenDevice, port_of};
 use crate::counters::Counters;
 use crate::errno::{Errno, refuse_if};
 use crate::object::{Object, program_field};
@@ -20,9 +20,6 @@ const MAX_SPECS: u8 = 10;
 
 /// What every specification begins with: its type and its size.
 const SPEC_HEADER: usize = 8;
-
-/// The one port.
-const ONLY_PORT: u8 = 1;
 
 /// A flow.
 #[repr(C)]
@@ -81,9 +78,8 @@ fn kind_of(pair: &QueuePair, attributes: &ibv_flow_attr) -> Result<RuleKind, Err
         Kind::UnreliableDatagram => return Err(Errno::unsupported("flows of datagram queue pairs are not offered")),
         _ => return Err(Errno::invalid("only raw packet queue pairs have flows")),
     }
-    if attributes.comp_mask != 0 || attributes.port != ONLY_PORT {
-        return Err(Errno::invalid("comp_mask is not 0, or port is not 1"));
-    }
+    refuse_if!(attributes.comp_mask != 0, Errno::invalid("comp_mask is not 0"));
+    port_of(pair.opened.device(), attributes.port.into())?;
     refuse_if!(attributes.num_of_specs > MAX_SPECS, Errno::invalid("a flow has 10 specifications at most"));
     if attributes.flags & !(dont_trap | abi::IBV_FLOW_ATTR_FLAGS_EGRESS) != 0 {
         return Err(Errno::invalid("flags has bits that are not known"));

@@ -26,34 +26,12 @@ const PACED_QP_TYPES: [u32; 5] =
 pub(crate) const VENDOR_NUMBER: u32 = 0x02_7562;
 const VENDOR_PART: u32 = 1;
 
-/// The wires of ports: what they carry, how many lanes they have, and the speed of a lane, as ports tell these. The
-/// fastest is told in the field that came later.
-const WIRES: [(LinkRate, u8, u32); 10] = [
-    (LinkRate(25), 1, 1),
-    (LinkRate(100), 2, 1),
-    (LinkRate(200), 2, 2),
-    (LinkRate(250), 1, 32),
-    (LinkRate(400), 2, 4),
-    (LinkRate(500), 1, 64),
-    (LinkRate(1000), 2, 32),
-    (LinkRate(2000), 2, 64),
-    (LinkRate(4000), 2, 128),
-    (LinkRate(8000), 2, 256),
-];
-
-/// The fastest wire that carries no more than a port does: `active_width`, `active_speed` and `active_speed_ex`. The
-/// usual rate is that of four lanes of 25 Gbit/s: a plausible wire. There is none.
+/// What a port tells in `active_width`, `active_speed` and `active_speed_ex`: the fastest speeds are told in the field
+/// that came later.
 fn wire_of(rate: LinkRate) -> (u8, u8, u32) {
-    let [slowest, ..] = WIRES;
-    let (_, width, speed) = WIRES.into_iter().rev().find(|(carries, ..)| *carries <= rate).unwrap_or(slowest);
-    match u8::try_from(speed) {
-        Ok(speed) => (width, speed, 0),
-        Err(_) => (width, 0, speed),
-    }
+    let (width, speed) = rate.wire();
+    u8::try_from(speed).map_or((width, 0, speed), |speed| (width, speed, 0))
 }
-
-/// The one port.
-const ONLY_PORT: u8 = 1;
 
 /// Clamps a limit to what the field can say.
 fn int(value: u64) -> c_int {
@@ -114,7 +92,7 @@ fn attributes(opened: &OpenDevice) -> ibv_device_attr {
     attributes.max_srq_sge = int(limits::MAX_SGE.into());
     attributes.max_pkeys = 1;
     attributes.local_ca_ack_delay = 15;
-    attributes.phys_port_cnt = 1;
+    attributes.phys_port_cnt = device.port_count();
     attributes
 }
 
@@ -151,7 +129,7 @@ fn extended_attributes(opened: &OpenDevice) -> ibv_device_attr_ex {
         qp_rate_limit_max: RateLimit::MAX_KBPS,
         supported_qpts: PACED_QP_TYPES.iter().fold(0, |kinds, kind| kinds | 1 << kind),
     };
-    attributes_ex.phys_port_cnt_ex = 1;
+    attributes_ex.phys_port_cnt_ex = attributes_ex.orig_attr.phys_port_cnt.into();
     attributes_ex.rss_caps = ibv_rss_caps {
         supported_qpts: 1 << abi::IBV_QPT_RAW_PACKET,
         max_rwq_indirection_tables: limits::MAX_QP,
@@ -201,8 +179,8 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     })
 }
 
-fn port_attributes(context: &Context) -> ibv_port_attr {
-    let port = context.opened.device().port();
+fn port_attributes(device: &hca::Device) -> ibv_port_attr {
+    let port = device.port();
     let mut attributes = ibv_port_attr::zeroed();
     attributes.state = if port.active { abi::IBV_PORT_ACTIVE } else { abi::IBV_PORT_DOWN };
     attributes.lid = port.imposed().lid;
@@ -233,9 +211,10 @@ pub(crate) unsafe extern "C" fn query_port_sized(
 ) -> c_int {
     status("ibv_query_port", || {
         let context = Context::working(context)?;
-        refuse_if!(out.is_null() || port != ONLY_PORT, Errno::invalid("the device has one port, number 1"));
+        let port = context.port(port.into())?;
+        refuse_if!(out.is_null(), Errno::null());
         // SAFETY: not null, so with room for `size` bytes.
-        unsafe { copy_out(&port_attributes(context), out, size) };
+        unsafe { copy_out(&port_attributes(port), out, size) };
         Ok(())
     })
 }
@@ -255,16 +234,14 @@ pub unsafe extern "C" fn ibv_query_port(context: Handle<'_, ibv_context>, port: 
 pub extern "C" fn ibv_query_port_speed(context: Handle<'_, ibv_context>, port: u32, mut speed: Out<'_, u64>) -> c_int {
     status("ibv_query_port_speed", || {
         let context = Context::working(context)?;
-        refuse_if!(port != u32::from(ONLY_PORT), Errno::invalid("the device has one port, number 1"));
-        let LinkRate(rate) = context.opened.device().port().rate;
+        let LinkRate(rate) = context.port(port)?.port().rate;
         speed.write(rate.into()).ok_or_else(Errno::null)
     })
 }
 
 /// Entry `index` of the GID table; `None` if it is empty.
 fn gid(context: &Context, port: u32, index: u32) -> Result<Option<Gid>, Errno> {
-    refuse_if!(port != u32::from(ONLY_PORT), Errno::invalid("the device has one port, number 1"));
-    let port = context.opened.device().port();
+    let port = context.port(port)?.port();
     let beyond = || {
         Errno::invalid(format_args!("index {index} is beyond the GID table; it may be 0 to {}", port.gids.len() - 1))
     };
@@ -302,13 +279,13 @@ pub extern "C" fn ibv_query_gid_type(
     })
 }
 
-fn entry(context: &Context, index: u32, gid: Gid) -> ibv_gid_entry {
+fn entry(port: &hca::Device, index: u32, gid: Gid) -> ibv_gid_entry {
     ibv_gid_entry {
         gid: gid_to_c(gid),
         gid_index: index,
-        port_num: ONLY_PORT.into(),
+        port_num: port.port_number().into(),
         gid_type: abi::IBV_GID_TYPE_ROCE_V2,
-        ndev_ifindex: context.opened.device().interface_index(),
+        ndev_ifindex: port.interface_index(),
     }
 }
 
@@ -330,7 +307,7 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
         refuse_if!(out.is_null() || flags != 0, Errno::INVALID);
         let found = gid(context, port, index)?.ok_or(Errno::of(libc::ENODATA))?;
         // SAFETY: not null, so with room for `size` bytes.
-        unsafe { copy_out(&entry(context, index, found), out, size) };
+        unsafe { copy_out(&entry(context.port(port)?, index, found), out, size) };
         Ok(())
     })
 }
@@ -351,13 +328,15 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
     let error = status("ibv_query_gid_table", || {
         let context = Context::working(context)?;
         refuse_if!(out.is_null() || flags != 0 || room == 0 || size == 0, Errno::INVALID);
-        let gids = context.opened.device().port().gids.clone();
-        let present = gids.iter().enumerate().filter_map(|(index, gid)| Some((index as u32, (*gid)?)));
-        for (index, gid) in present {
-            refuse_if!(count as usize == room, Errno::INVALID);
-            // SAFETY: there is room for more entries than were written so far.
-            unsafe { copy_out(&entry(context, index, gid), out.byte_add(count as usize * size), size) };
-            count += 1;
+        for port in context.opened.device().ports() {
+            let gids = port.port().gids.clone();
+            let present = gids.iter().enumerate().filter_map(|(index, gid)| Some((index as u32, (*gid)?)));
+            for (index, gid) in present {
+                refuse_if!(count as usize == room, Errno::INVALID);
+                // SAFETY: there is room for more entries than were written so far.
+                unsafe { copy_out(&entry(port, index, gid), out.byte_add(count as usize * size), size) };
+                count += 1;
+            }
         }
         Ok(())
     });
@@ -374,22 +353,23 @@ pub extern "C" fn ibv_query_pkey(
 ) -> c_int {
     zero("ibv_query_pkey", || {
         let context = Context::working(context)?;
-        refuse_if!(port != ONLY_PORT || index != 0, Errno::invalid("there is one partition key, index 0 of port 1"));
-        out.write(only_pkey(context).to_be()).ok_or_else(Errno::null)
+        let port = context.port(port.into())?;
+        refuse_if!(index != 0, Errno::invalid("a port has one partition key, at index 0"));
+        out.write(only_pkey(port).to_be()).ok_or_else(Errno::null)
     })
 }
 
-/// The one partition key.
-fn only_pkey(context: &Context) -> u16 {
-    context.opened.device().port().imposed().pkey.unwrap_or(Pkey::DEFAULT.value())
+/// The one partition key of a port.
+fn only_pkey(port: &hca::Device) -> u16 {
+    port.port().imposed().pkey.unwrap_or(Pkey::DEFAULT.value())
 }
 
 /// The index of a partition key.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_get_pkey_index(context: Handle<'_, ibv_context>, port: u8, pkey: u16) -> c_int {
     number("ibv_get_pkey_index", || {
-        let ours = only_pkey(Context::working(context)?).to_be();
-        if port == ONLY_PORT && pkey == ours { Ok(0) } else { Err(Errno::INVALID) }
+        let ours = only_pkey(Context::working(context)?.port(port.into())?).to_be();
+        if pkey == ours { Ok(0) } else { Err(Errno::INVALID) }
     })
 }
 

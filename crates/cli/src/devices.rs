@@ -7,11 +7,12 @@ use clap::Args;
 use hca::{Device, Nic};
 use serde_json::{Value, json};
 use std::io::Write;
+use std::sync::Arc;
 
 /// List the RDMA devices of this host
 ///
-/// One device per network interface that is up and has an address, loopback included. Each has one port. The GIDs are
-/// the interface's addresses; the MTU is the largest of RDMA that fits the interface's.
+/// One device per network interface that is up and has an address, loopback included. Each has one port, unless --nics
+/// says otherwise. The GIDs are the interface's addresses; the MTU is the largest of RDMA that fits the interface's.
 #[derive(Args, Clone, Debug)]
 pub struct Options {
     /// Print one JSON document instead of text
@@ -27,22 +28,28 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
     let nic = Nic::of_process().map_err(Failure::Nic)?;
     let (devices, unreachable) = (nic.devices(), nic.unreachable());
     if options.json {
-        let devices: Vec<Value> = devices.iter().map(|device| document(device)).collect();
+        let devices: Vec<Value> = devices.iter().map(document).collect();
         let document = json!({ "devices": devices, "unreachable": unreachable });
         writeln!(out, "{document:#}").map_err(Failure::Output)?;
         return Ok(Exit::Ok);
     }
     let title = style::TITLE_STYLE;
     for device in &devices {
-        let port = device.port();
         writeln!(out, "{title}{}{title:#}", device.name())
             .and_then(|()| writeln!(out, "    guid        {}", guid(device)))
-            .and_then(|()| writeln!(out, "    port 1      {}", if port.active { "active" } else { "down" }))
-            .and_then(|()| writeln!(out, "    mtu         {} (interface: {})", port.mtu().bytes(), port.interface_mtu))
             .map_err(Failure::Output)?;
-        for (index, gid) in port.gids.iter().enumerate() {
-            if let Some(gid) = gid {
-                writeln!(out, "    gid {index:<7} {gid}").map_err(Failure::Output)?;
+        for device in device.ports() {
+            let (number, port) = (device.port_number(), device.port());
+            let state = if port.active { "active" } else { "down" };
+            writeln!(out, "    port {number}      {state}")
+                .and_then(|()| {
+                    writeln!(out, "    mtu         {} (interface: {})", port.mtu().bytes(), port.interface_mtu)
+                })
+                .map_err(Failure::Output)?;
+            for (index, gid) in port.gids.iter().enumerate() {
+                if let Some(gid) = gid {
+                    writeln!(out, "    gid {index:<7} {gid}").map_err(Failure::Output)?;
+                }
             }
         }
     }
@@ -58,12 +65,12 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
 }
 
 /// The devices of this host. No NIC is made for that: it would write to the captures and logs that are the program's.
-pub fn of_host() -> Result<Vec<Device>, Failure> {
+pub fn of_host() -> Result<Vec<Arc<Device>>, Failure> {
     let what = "cannot list the network interfaces";
     let interfaces =
         hca::interfaces::of_devices(hca::environment::nics()).map_err(|source| Failure::System { what, source })?;
     let usable = interfaces.iter().filter(|interface| interface.running && !interface.addresses.is_empty());
-    Ok(usable.map(Device::of).collect())
+    Ok(usable.map(|interface| Arc::new(Device::of(interface))).collect())
 }
 
 /// As `ibv_devices` writes it.
@@ -72,7 +79,17 @@ pub fn guid(device: &Device) -> String {
     format!("{:04x}:{:04x}:{:04x}:{:04x}", guid >> 48, guid >> 32 & 0xffff, guid >> 16 & 0xffff, guid & 0xffff)
 }
 
-fn document(device: &Device) -> Value {
+fn document(device: &Arc<Device>) -> Value {
+    let mut document = port_document(device);
+    document["name"] = device.name().into();
+    document["guid"] = guid(device).into();
+    if device.port_count() > 1 {
+        document["further_ports"] = device.ports().skip(1).map(|port| port_document(port)).collect();
+    }
+    document
+}
+
+fn port_document(device: &Device) -> Value {
     let port = device.port();
     let gids: Vec<Value> = port
         .gids
@@ -81,8 +98,7 @@ fn document(device: &Device) -> Value {
         .filter_map(|(index, gid)| gid.map(|gid| json!({ "index": index, "gid": gid.to_string(), "type": "RoCE v2" })))
         .collect();
     json!({
-        "name": device.name(),
-        "guid": guid(device),
+        "port": device.port_number(),
         "active": port.active,
         "mtu": port.mtu().bytes(),
         "interface_mtu": port.interface_mtu,

@@ -9,9 +9,10 @@ use hca::interfaces::Nics;
 pub struct NicsOption {
     /// Have so many NICs in place of the host's own devices, each with an address of its own: 1 to 64, or hgx
     ///
-    /// ubi_0 has 127.0.0.1, ubi_1 has 127.0.0.2, and so on; they reach this host only. `hgx` is a server: eight, each
+    /// ubi_0 has 127.0.0.1, ubi_1 has 127.0.0.2, and so on; they reach this host only. `2x4` is two NICs of four ports
+    /// each (up to four), every port with an address: ubi_0 has 127.0.0.1 to 127.0.0.4. `hgx` is a server: eight, each
     /// behind a PCI switch of its own, with a GPU where the machine has as many, spread over its NUMA nodes.
-    #[arg(long, value_name = "N|hgx", value_parser = read)]
+    #[arg(long, value_name = "N[xPORTS]|hgx", value_parser = read)]
     nics: Option<String>,
 }
 

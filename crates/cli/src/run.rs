@@ -26,6 +26,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 /// Run a program on ubiverbs: its libibverbs, librdmacm and libibumad are ours
 ///
@@ -241,7 +242,7 @@ fn explain(command: &Command, files: &Result<PathBuf, String>) {
 }
 
 /// The devices that the program will see, in the order in which it will.
-fn shown(names: &[String]) -> Result<Vec<Device>, Failure> {
+fn shown(names: &[String]) -> Result<Vec<Arc<Device>>, Failure> {
     let users = environment::variable(environment::DEVICE_VARIABLE).filter(|_| names.is_empty()).unwrap_or_default();
     let users = users.to_string_lossy();
     let users = users.split(',').map(str::trim).filter(|name| !name.is_empty());
@@ -257,7 +258,7 @@ fn check_devices(names: &[String]) -> Result<(), Failure> {
     match names.iter().find(|name| devices.iter().all(|device| device.name() != *name)) {
         None => Ok(()),
         Some(text) => {
-            let known: Vec<&str> = devices.iter().map(Device::name).collect();
+            let known: Vec<&str> = devices.iter().map(|device| device.name()).collect();
             let reason = format!("there is no such device; there are: {}", known.join(", "));
             Err(Failure::Argument { option: "--device", text: text.clone(), reason })
         }

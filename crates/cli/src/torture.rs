@@ -402,6 +402,14 @@ fn repeat(options: &Options, script: &str, seed: u64) -> String {
             if let Some(check) = &options.check {
                 add(&["--check".as_ref(), check]);
             }
+            if let Some(time) = &options.timeout {
+                add(&["--timeout".as_ref(), format!("{}ms", time.as_millis()).as_ref()]);
+            }
+            for (is_said, flag) in [(options.must_pass, "--must-pass"), (options.may_abort, "--may-abort")] {
+                if is_said {
+                    add(&[flag.as_ref()]);
+                }
+            }
             add(&["--server".as_ref(), server]);
         }
     }
@@ -449,6 +457,12 @@ mod tests {
             "ubiverbs torture --only flap --seed 3 --check true --server 'rping -s' -- rping -c"
         );
         assert!(repeat(&two, "own.toml", 3).contains(" --script own.toml "));
+        // What decides how a case is judged is said again.
+        let judged = options(&["--timeout", "15", "--may-abort", "--must-pass", "--server", "s", "--", "c"]);
+        assert_eq!(
+            repeat(&judged, "flap", 3),
+            "ubiverbs torture --only flap --seed 3 --timeout 15000ms --must-pass --may-abort --server s -- c"
+        );
     }
 
     #[test]

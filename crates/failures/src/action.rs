@@ -63,7 +63,7 @@ pub enum Action {
     QpSqe,
     /// A completion has another status.
     Complete {
-        /// Its number in `ibv_wc_status`.
+        /// Its number in `ibv_wc_status`. It strikes work that can have this status.
         status: u32,
         /// The vendor's.
         vendor: u32,
@@ -224,8 +224,11 @@ impl Action {
     #[must_use]
     pub fn takes_hold_of(self, moment: &Moment<'_>) -> bool {
         match (self.hook(), moment) {
-            (Some(Hook::Completion), Moment::Completion { .. })
-            | (Some(Hook::ConnectionRequest), Moment::ConnectionRequest(_))
+            (Some(Hook::Completion), Moment::Completion { scene, is_receive, .. }) => match (self, scene.pair) {
+                (Action::Complete { status, .. }, Some(pair)) => words::completes_with(status, *is_receive, pair.kind),
+                _ => true,
+            },
+            (Some(Hook::ConnectionRequest), Moment::ConnectionRequest(_))
             | (Some(Hook::GpuCopy), Moment::GpuCopy(_)) => true,
             (Some(Hook::ConnectionEvent(wanted)), Moment::ConnectionEvent { event, .. }) => wanted == *event,
             (Some(Hook::ConnectionMessage(wanted)), Moment::ConnectionMessage { message, .. }) => wanted == *message,
@@ -236,27 +239,21 @@ impl Action {
     /// Whether it goes on until something ends it: then `for` says how long, and a script's end restores.
     #[must_use]
     pub fn lasts(self) -> bool {
-        matches!(
-            self,
-            Action::PortDown
-                | Action::Flap { .. }
-                | Action::LinkSpeed { .. }
-                | Action::GidRemove { .. }
-                | Action::GidChange { .. }
-                | Action::LidChange { .. }
-                | Action::PkeyChange { .. }
-                | Action::DeviceFatal
-                | Action::DeviceRemove
-                | Action::Loss { .. }
-                | Action::Latency { .. }
-                | Action::RateLimit { .. }
-                | Action::Reorder { .. }
-                | Action::Duplicate { .. }
-                | Action::Damage { .. }
-                | Action::BlackHole { .. }
-                | Action::Stop
-                | Action::Slow { .. }
-        )
+        self.is_of_network()
+            || matches!(
+                self,
+                Action::PortDown
+                    | Action::Flap { .. }
+                    | Action::LinkSpeed { .. }
+                    | Action::GidRemove { .. }
+                    | Action::GidChange { .. }
+                    | Action::LidChange { .. }
+                    | Action::PkeyChange { .. }
+                    | Action::DeviceFatal
+                    | Action::DeviceRemove
+                    | Action::Stop
+                    | Action::Slow { .. }
+            )
     }
 
     /// Whether it is about the network between hosts, of which `to` names the other end.

@@ -342,8 +342,10 @@ impl State {
         let action = self.failure.action;
         let size = match (moment, action.hook()) {
             (Moment::Message { bytes, .. }, None | Some(Hook::Call)) => *bytes,
-            (Moment::Completion { bytes, .. }, Some(Hook::Completion)) => *bytes,
-            (_, Some(_)) if action.takes_hold_of(moment) => 0,
+            (_, Some(_)) if action.takes_hold_of(moment) => match moment {
+                Moment::Completion { bytes, .. } => *bytes,
+                _ => 0,
+            },
             _ => return false,
         };
         let (wanted, of, step) = match self.failure.when.start {

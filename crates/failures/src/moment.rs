@@ -99,6 +99,8 @@ pub enum Moment<'a> {
         scene: Scene<'a>,
         /// How long its message is.
         bytes: u64,
+        /// Of a receive, not of a send.
+        is_receive: bool,
     },
     /// An event of the connection manager is about to be delivered.
     ConnectionEvent {

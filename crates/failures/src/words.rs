@@ -84,6 +84,23 @@ pub const STATUSES: Table = &[
     ("GENERAL_ERR", 21),
 ];
 
+/// Whether work of this kind can complete with a status of [`STATUSES`] (InfiniBand specification, 11.6.2): some are what
+/// a requester makes of its peer's answers, or of none; others are a responder's alone.
+#[must_use]
+pub fn completes_with(status: u32, is_receive: bool, pair_kind: &str) -> bool {
+    let is_reliable = !matches!(pair_kind, "UC" | "UD" | "RAW_PACKET");
+    let has_remote_access = !matches!(pair_kind, "UD" | "RAW_PACKET");
+    match status {
+        // BAD_RESP_ERR, REM_INV_REQ_ERR, REM_ACCESS_ERR, REM_OP_ERR, RETRY_EXC_ERR, RNR_RETRY_EXC_ERR
+        7 | 9..=13 => !is_receive && is_reliable && pair_kind != "XRC_RECV",
+        // MW_BIND_ERR
+        6 => !is_receive && has_remote_access && pair_kind != "XRC_RECV",
+        // LOC_ACCESS_ERR: of a receive that a WRITE with immediate data takes
+        8 => is_receive && has_remote_access && pair_kind != "XRC_SEND",
+        _ => true,
+    }
+}
+
 /// Vendor errors that ConnectX gives with a status, where its driver's tables and users' reports name one.
 #[cfg(feature = "parse")]
 pub(crate) const VENDOR_ERRORS: &[(u32, u32)] =
@@ -375,6 +392,26 @@ mod tests {
         assert!(!names_call("ibv_reg_mr", "ibv_reg_mr_ex"));
         assert!(names_call("ibv_reg_*", "ibv_reg_dmabuf_mr"));
         assert!(!names_call("rdma_*", "ibv_reg_mr"));
+    }
+
+    #[test]
+    fn statuses_are_those_of_sends_of_receives_or_of_both() {
+        let takers = |name: &str| {
+            let status = number(STATUSES, name).unwrap();
+            let takes = |is_receive| {
+                PAIR_KINDS.iter().copied().filter(|kind| completes_with(status, is_receive, kind)).collect::<Vec<_>>()
+            };
+            (takes(false), takes(true))
+        };
+        for of_requester in ["BAD_RESP_ERR", "REM_INV_REQ_ERR", "REM_ACCESS_ERR", "REM_OP_ERR", "RETRY_EXC_ERR"] {
+            assert_eq!(takers(of_requester), (["RC", "XRC_SEND"].into(), [].into()), "{of_requester}");
+        }
+        assert_eq!(takers("RNR_RETRY_EXC_ERR"), takers("RETRY_EXC_ERR"));
+        assert_eq!(takers("MW_BIND_ERR"), (["RC", "UC", "XRC_SEND"].into(), [].into()));
+        assert_eq!(takers("LOC_ACCESS_ERR"), ([].into(), ["RC", "UC", "XRC_RECV"].into()));
+        for of_both in ["LOC_LEN_ERR", "LOC_QP_OP_ERR", "LOC_PROT_ERR", "WR_FLUSH_ERR", "GENERAL_ERR"] {
+            assert_eq!(takers(of_both), (PAIR_KINDS.into(), PAIR_KINDS.into()), "{of_both}");
+        }
     }
 
     #[test]

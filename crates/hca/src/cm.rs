@@ -177,6 +177,23 @@ impl Cm {
         });
     }
 
+    /// Tells at once of disconnections whose program has looked at all completions of its queue pair, in the thread that
+    /// takes the event. Others are told a moment later: threads look at their completion queues first.
+    pub fn tell_farewells(&self, nic: &Nic) {
+        if !self.inner.lock().ids.has_farewells() {
+            return;
+        }
+        // What the peer sent before it disconnected.
+        nic.receive_shared(None, None);
+        self.with(nic, |inner, _| {
+            let Inner { ids, handles, .. } = inner;
+            ids.tell_farewells_of(|key, record| {
+                let (handle, qp) = (handles.get(&key), nic.objects.qps.get(record.qpn));
+                handle.zip(qp).is_some_and(|(handle, qp)| qp.is_looked_through(handle.channel.taken_by()))
+            });
+        });
+    }
+
     /// A packet came for a queue pair that does not exist yet. If it is the first of a connection that waits for its
     /// peer's confirmation, it is as good as one: it has two numbers right that only the peer was told.
     pub fn heard_early(&self, nic: &Nic, source: Gid, qpn: Qpn, psn: Psn) {
@@ -230,8 +247,11 @@ impl Cm {
             Some(handle)
         });
         let Some(handle) = handle else { return };
-        // Outside the lock: requests that the program did not take end with their ids.
-        drop(handle.channel.extract(|event| id::belongs(event, key)));
+        // An event has its ids, so where none but the program has this one there is none of it. Outside the lock:
+        // requests that the program did not take end with their ids.
+        if handle.id.strong_count() > 1 {
+            drop(handle.channel.extract(|event| id::belongs(event, key)));
+        }
     }
 
     /// Disconnects from all peers, because the process ends, and gives them a moment to answer. The lock's holder may

@@ -2,6 +2,7 @@
 //! and lets deadlines pass.
 
 pub(crate) mod blocked_call;
+pub(crate) mod connection_wait;
 pub(crate) mod engine_thread;
 mod links;
 mod packets;
@@ -136,6 +137,11 @@ impl Nic {
         let latest = now.as_nanos().saturating_sub(if received { nanos(TIMER_GRACE) } else { 0 });
         any |= self.fire_timers(Time::from_nanos(latest), now);
         any
+    }
+
+    /// Takes what has arrived by the sockets, for a thread that sleeps on them alone.
+    pub(crate) fn serve_sockets(&self) {
+        self.advance(None);
     }
 
     /// Whether this is one of the polls that leave nothing out.
@@ -495,6 +501,7 @@ impl Nic {
         let _shield = (any_management || !early.is_empty()).then(Shield::up);
         if any_messages {
             self.cm.receive(self);
+            self.cm.tell_farewells(self);
         }
         early.hand_out(self, now);
         self.gsi.receive(&self.ground, &datagrams);

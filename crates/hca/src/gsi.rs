@@ -149,7 +149,7 @@ impl Gsi {
     pub fn open(&self, device: &Device) -> io::Result<(PortId, Arc<Channel<Delivery>>)> {
         let channel = Arc::new(Channel::new()?);
         let mut inner = self.inner.lock();
-        let port = inner.manager.open(device.number());
+        let port = inner.manager.open(device.port_id());
         inner.channels.insert(port, Arc::clone(&channel));
         Ok((port, channel))
     }
@@ -172,7 +172,7 @@ impl Gsi {
         wanted.check()?;
         let mut inner = self.inner.lock();
         // Of a class that this process does not have yet, nobody else may have the requests.
-        let bound = match wanted.key(device.number()) {
+        let bound = match wanted.key(device.port_id()) {
             Some(key) if !inner.manager.has_class(key) => {
                 let class = Class::bind(&host.slots, class_of(key)).map_err(|error| match error.raw_os_error() {
                     Some(libc::EADDRINUSE) => RegisterError::Refused(Refusal::Taken),
@@ -209,7 +209,7 @@ impl Gsi {
     pub fn receive(&self, ground: &Ground, datagrams: &[Datagram]) {
         for datagram in datagrams {
             let route = datagram.route();
-            let interface = ground.host.device_number_of(route.local);
+            let interface = ground.host.port_id_of(route.local);
             let handled =
                 self.with(ground, |inner, now| inner.manager.handle(now, interface, &route, &datagram.payload));
             let dropped = |reason| ground.dropped(ground.now(), Some(Qpn::GSI), Some(&datagram.headers), reason);

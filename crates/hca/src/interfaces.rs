@@ -29,19 +29,26 @@ pub struct Interface {
     pub mtu: u32,
     /// Its addresses, in the kernel's order.
     pub addresses: Vec<IpAddr>,
+    /// The addresses of the further ports of its device, from port 2 on: none, unless [`Nics`] have several ports.
+    pub further_ports: Vec<IpAddr>,
 }
 
-/// NICs in place of the host's interfaces: each is the loopback with an address of its own.
+/// NICs in place of the host's interfaces: each of their ports is the loopback with an address of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Nics {
     /// How many.
     pub count: u8,
+    /// How many ports each has.
+    pub ports: u8,
     /// Each is behind a PCI switch of its own, as in a server with as many GPUs; otherwise all are behind one.
     pub own_switches: bool,
 }
 
 /// The most of them.
 pub const MAX_NICS: u8 = 64;
+
+/// The most ports of one.
+pub const MAX_NIC_PORTS: u8 = 4;
 
 /// The numbers of their devices begin here: no interface has one of these.
 pub(crate) const FIRST_NIC_NUMBER: u32 = 1_000_000;
@@ -51,22 +58,28 @@ impl FromStr for Nics {
 
     fn from_str(text: &str) -> Result<Nics, String> {
         if text == "hgx" {
-            return Ok(Nics { count: 8, own_switches: true });
+            return Ok(Nics { count: 8, ports: 1, own_switches: true });
         }
-        let count = text.parse().ok().filter(|count| (1..=MAX_NICS).contains(count));
-        let count = count.ok_or_else(|| format!("there are 1 to {MAX_NICS} NICs, or hgx"))?;
-        Ok(Nics { count, own_switches: false })
+        let (count, ports) = text.split_once('x').unwrap_or((text, "1"));
+        let within = |text: &str, max| text.parse().ok().filter(|number| (1..=max).contains(number));
+        let (Some(count), Some(ports)) = (within(count, MAX_NICS), within(ports, MAX_NIC_PORTS)) else {
+            return Err(format!("there are 1 to {MAX_NICS} NICs of 1 to {MAX_NIC_PORTS} ports each (4, 2x2), or hgx"));
+        };
+        Ok(Nics { count, ports, own_switches: false })
     }
 }
 
 impl Nics {
-    /// `ubi_0` has 127.0.0.1, `ubi_1` has 127.0.0.2, and so on: the whole of 127/8 is the host's.
+    /// The first port of `ubi_0` has 127.0.0.1, its next port or `ubi_1` has 127.0.0.2, and so on: the whole of 127/8 is
+    /// the host's.
     fn on(self, loopback: &Interface) -> Vec<Interface> {
+        let mut free = (u32::from(Ipv4Addr::LOCALHOST)..).map(|address| IpAddr::from(Ipv4Addr::from(address)));
         (0..self.count)
             .map(|position| Interface {
                 device: format!("ubi_{position}"),
                 number: FIRST_NIC_NUMBER + u32::from(position),
-                addresses: vec![Ipv4Addr::new(127, 0, 0, position + 1).into()],
+                addresses: free.by_ref().take(1).collect(),
+                further_ports: free.by_ref().take(usize::from(self.ports) - 1).collect(),
                 ..loopback.clone()
             })
             .collect()
@@ -226,21 +239,33 @@ mod tests {
 
     #[test]
     fn nics_are_a_number_or_a_server() {
-        assert_eq!("4".parse(), Ok(Nics { count: 4, own_switches: false }));
-        assert_eq!("hgx".parse(), Ok(Nics { count: 8, own_switches: true }));
-        for wrong in ["", "0", "65", "-1", "many"] {
+        assert_eq!("4".parse(), Ok(Nics { count: 4, ports: 1, own_switches: false }));
+        assert_eq!("2x4".parse(), Ok(Nics { count: 2, ports: 4, own_switches: false }));
+        assert_eq!("hgx".parse(), Ok(Nics { count: 8, ports: 1, own_switches: true }));
+        for wrong in ["", "0", "65", "-1", "many", "2x", "2x0", "2x5", "x2", "2x2x2", "hgxx2"] {
             let refused = wrong.parse::<Nics>().unwrap_err();
-            assert_eq!(refused, "there are 1 to 64 NICs, or hgx", "{wrong}");
+            assert_eq!(refused, "there are 1 to 64 NICs of 1 to 4 ports each (4, 2x2), or hgx", "{wrong}");
         }
     }
 
     #[test]
     fn each_nic_has_a_name_a_number_and_an_address_of_its_own() {
-        let nics = of_devices(Some(Nics { count: 3, own_switches: false })).unwrap();
+        let nics = of_devices(Some(Nics { count: 3, ports: 1, own_switches: false })).unwrap();
         let facts: Vec<_> = nics.iter().map(|nic| (nic.device.as_str(), nic.number, nic.addresses.clone())).collect();
         let address = |last| vec![IpAddr::from([127, 0, 0, last])];
         let expected = [("ubi_0", 1_000_000, 1), ("ubi_1", 1_000_001, 2), ("ubi_2", 1_000_002, 3)];
         assert_eq!(facts, expected.map(|(name, number, last)| (name, number, address(last))));
         assert!(nics.iter().all(|nic| nic.name == "lo" && nic.index == nics[0].index && nic.mtu > 0));
+        assert!(nics.iter().all(|nic| nic.further_ports.is_empty()));
+    }
+
+    #[test]
+    fn each_port_of_a_nic_has_an_address_of_its_own() {
+        let nics = of_devices(Some(Nics { count: 64, ports: 4, own_switches: false })).unwrap();
+        let address = |nic: usize, port: usize| nics[nic].addresses.iter().chain(&nics[nic].further_ports).nth(port);
+        let loopback = |c, d| IpAddr::from([127, 0, c, d]);
+        assert_eq!(address(0, 3), Some(&loopback(0, 4)));
+        assert_eq!(address(1, 1), Some(&loopback(0, 6)));
+        assert_eq!((address(63, 3), address(63, 4)), (Some(&loopback(1, 0)), None));
     }
 }

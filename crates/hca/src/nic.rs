@@ -13,6 +13,7 @@ pub mod multicast;
 mod network_faults;
 pub(crate) mod packets;
 pub(crate) mod peers;
+pub mod port_files;
 pub(crate) mod process;
 pub(crate) mod queue_strikes;
 mod registration;
@@ -148,7 +149,12 @@ impl Nic {
         self.ground.host.devices()
     }
 
-    /// Those of them that a program may see, if the environment names some.
+    /// All ports of the devices of this host, each as a device of its own.
+    pub fn port_devices(&self) -> Vec<Arc<Device>> {
+        self.ground.host.port_devices()
+    }
+
+    /// Those of the devices that a program may see, if the environment names some.
     pub fn shown_devices(&self) -> Vec<Arc<Device>> {
         environment::shown(self.devices())
     }
@@ -209,7 +215,7 @@ impl Nic {
 impl Nic {
     /// Opens a device.
     pub fn open_device(&self, device: &Arc<Device>) -> Result<Arc<Context>, Error> {
-        works(device)?;
+        device.works()?;
         let context =
             Arc::new(Context::new(Arc::clone(device)).map_err(system("cannot make a descriptor for events"))?);
         self.objects.first_opened.get_or_init(|| device.number());
@@ -330,7 +336,7 @@ impl Nic {
         raw: Option<Box<RawPart>>,
         number: Option<ReservedNumber>,
     ) -> Result<Arc<Qp>, Error> {
-        works(joins.context.device())?;
+        joins.context.device().works()?;
         let capabilities = config.capabilities;
         within("max_send_wr", capabilities.max_send_wr, limits::MAX_WR)?;
         within("max_recv_wr", capabilities.max_recv_wr, limits::MAX_WR)?;
@@ -341,6 +347,7 @@ impl Nic {
             Some(number) => number.use_up(),
             None => self.new_number()?,
         };
+        config.limits.ports = joins.context.device().port_count();
         config.limits.obeys_congestion &= !self.ground.options.ignores_congestion;
         let tags =
             config.srq.and_then(|srq| self.ground.shared_queues.usable_by(srq, None)).filter(|srq| srq.matches_tags());
@@ -379,7 +386,7 @@ impl Nic {
         self.remove_flows(qp);
         let outstanding = self.ground.records.trace.is_on().then(|| qp.outstanding());
         let taken = qp.shut(&self.ground);
-        qp.context().device().count(qp.counters());
+        qp.port_device().count(qp.counters());
         self.ground.memory.release_queue_pair(qp.qpn());
         if self.ground.scripts.run() {
             self.ground.scripts.pair_gone(qp.qpn());
@@ -466,7 +473,7 @@ impl Nic {
         let mut changed = Vec::new();
         for device in devices.iter() {
             let interface = interfaces.iter().find(|interface| interface.number == device.number());
-            changed.push((Arc::clone(device), interface.is_none(), device.follow(interface)));
+            changed.extend(device.ports().map(|port| (Arc::clone(port), interface.is_none(), port.follow(interface))));
         }
         for interface in &interfaces {
             let known = devices.iter().any(|device| device.number() == interface.number);
@@ -485,20 +492,16 @@ impl Nic {
         Ok(())
     }
 
-    /// Tells programs what has changed about a device.
+    /// Tells programs what has changed about a port.
     pub(crate) fn tell_change(&self, device: &Arc<Device>, change: Change) {
-        match change.state {
-            Some(true) => self.raise(device, AsyncEvent::PortActive),
-            Some(false) => self.raise(device, AsyncEvent::PortError),
-            None => {}
-        }
-        if change.gids {
-            self.raise(device, AsyncEvent::GidChange);
-        }
+        let port = device.port_number();
         for (changed, event) in [
-            (change.rate, AsyncEvent::SpeedChange),
-            (change.lid, AsyncEvent::LidChange),
-            (change.pkey, AsyncEvent::PkeyChange),
+            (change.state == Some(true), AsyncEvent::PortActive(port)),
+            (change.state == Some(false), AsyncEvent::PortError(port)),
+            (change.gids, AsyncEvent::GidChange(port)),
+            (change.rate, AsyncEvent::SpeedChange(port)),
+            (change.lid, AsyncEvent::LidChange(port)),
+            (change.pkey, AsyncEvent::PkeyChange(port)),
         ] {
             if changed {
                 self.raise(device, event);
@@ -506,10 +509,10 @@ impl Nic {
         }
     }
 
-    /// Tells all that have opened a device.
+    /// Tells all that have opened a device, or the device of a port.
     pub(crate) fn raise(&self, device: &Arc<Device>, event: AsyncEvent) {
         let contexts: Vec<Arc<Context>> = self.objects.contexts.lock().iter().filter_map(Weak::upgrade).collect();
-        for context in contexts.iter().filter(|context| Arc::ptr_eq(context.device(), device)) {
+        for context in contexts.iter().filter(|context| context.device().has_port(device)) {
             context.raise(event);
         }
     }
@@ -523,10 +526,12 @@ impl Drop for Nic {
     }
 }
 
-/// An error if the device has failed.
-fn works(device: &Device) -> Result<(), Error> {
-    let failed = || system("the device has failed")(io::Error::from_raw_os_error(libc::EIO));
-    if device.has_failed() { Err(failed()) } else { Ok(()) }
+impl Device {
+    /// An error if it has failed.
+    pub fn works(&self) -> Result<(), Error> {
+        let failed = || system("the device has failed")(io::Error::from_raw_os_error(libc::EIO));
+        if self.has_failed() { Err(failed()) } else { Ok(()) }
+    }
 }
 
 fn within(what: &'static str, asked: u32, max: u32) -> Result<(), Error> {

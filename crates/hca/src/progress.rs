@@ -11,6 +11,7 @@ pub(crate) mod policy;
 pub(crate) mod ready;
 pub(crate) mod sleep;
 mod socket_policy;
+pub(crate) mod socket_watch;
 pub(crate) mod sync;
 pub(crate) mod timers;
 pub(crate) mod wake_reason;

@@ -29,6 +29,7 @@ use crate::links::path::{Link, Path};
 use crate::links::windows::{Congestion, WindowOf, Windows};
 use crate::objects::completion_queue::{Added, CompletionQueue, Observer, Poller};
 use crate::objects::context::{AsyncEvent, Context};
+use crate::objects::device::Device;
 use crate::objects::shared_queue::SharedQueue;
 use crate::progress::delayed_ack::DelayedAck;
 use crate::progress::piggybacked_ack::PiggybackedAck;
@@ -46,7 +47,7 @@ use crate::tuning::{EXIT_LOCK_TRIES, UDP_PATIENCE, nanos};
 use latch::{Guard, Mutex, Rank};
 use std::mem::offset_of;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use transport::{
@@ -70,6 +71,8 @@ pub struct Qp {
     tells_stop: AtomicBool,
     /// Something completed in the completion queue of a shared receive queue, whose observer is to be told.
     told_elsewhere: AtomicBool,
+    /// The number of its port.
+    port: AtomicU8,
     xrc_domain: Option<u32>,
     send_cq: Option<Arc<CompletionQueue>>,
     receive_cq: Option<Arc<CompletionQueue>>,
@@ -101,6 +104,8 @@ struct Inner {
     held: HeldDatagram,
     /// Its peer may reach memory without this process.
     published: bool,
+    /// The last request that was carried out directly was by a mapping of the peer's memory.
+    stores_directly: bool,
     /// Other hosts may send to it.
     uses_udp: bool,
     /// Whose packets it takes.
@@ -198,6 +203,7 @@ impl Qp {
             ignores_own: AtomicBool::new(false),
             tells_stop: AtomicBool::new(false),
             told_elsewhere: AtomicBool::new(false),
+            port: AtomicU8::new(1),
             copies: AtomicU32::new(0),
             raw,
             tags,
@@ -212,6 +218,7 @@ impl Qp {
                     touched: 0,
                     shared: Shared::default(),
                     published: false,
+                    stores_directly: false,
                     uses_udp: false,
                     belief: Belief::default(),
                     order: Order::default(),
@@ -241,6 +248,12 @@ impl Qp {
     /// The opened device it belongs to.
     pub fn context(&self) -> &Arc<Context> {
         &self.context
+    }
+
+    /// The port that it is on: port 1, until INIT says which.
+    pub fn port_device(&self) -> &Arc<Device> {
+        let device = self.context.device();
+        device.at_port(self.port.load(Ordering::Relaxed)).unwrap_or(device)
     }
 
     /// From now on it does not get what it sends itself to a multicast group.
@@ -300,6 +313,7 @@ impl Qp {
         inventory::QueuePair {
             number: self.qpn.value(),
             interface: self.context.device().number(),
+            port: self.port_device().port_number(),
             kind: self.kind.code(),
             state: attributes.state as u8,
             peer: attributes.dest_qpn.value(),
@@ -329,6 +343,11 @@ impl Qp {
             && self.state() == State::Init
             && let (Some(av), Some(peer)) = (&modify.av, modify.dest_qpn)
         {
+            let port = self.port_device().port_number();
+            if av.port != port {
+                let [value, port] = [av.port, port].map(u32::from);
+                return Err(ModifyError::OutOfRange { what: "AV.port", value, min: port, max: port });
+            }
             // Without our lock: it looks at the receiving socket, whose holder may be about to hand us a packet.
             nic.obstacle(self.context.device(), av, peer, modify.path_mtu, self.lane(), neighbour)?;
         }
@@ -338,6 +357,7 @@ impl Qp {
         let (pair, mut port) = self.split(nic, &mut inner);
         let in_hand = if modify.state == Some(State::Reset) { pair.tagged_in_hand() } else { 0 };
         pair.modify(now, modify, &mut port)?;
+        self.port.store(inner.pair.attributes().port, Ordering::Relaxed);
         if self.kind == Kind::RawPacket && !inner.pair.state().receives() {
             self.lose_unreceived(nic, &mut inner);
         }
@@ -379,9 +399,9 @@ impl Qp {
         let alone = nic.alone();
         let mut inner = self.inner.lock();
         inner.piggyback.habit.answers();
-        if let [request] = requests
-            && self.place_directly(nic, &mut inner, request)
-        {
+        let placed = self.place_first(nic, &mut inner, requests);
+        let (requests, first) = (&requests[placed..], first + placed);
+        if requests.is_empty() {
             self.leave(nic, inner);
             return Ok(());
         }
@@ -411,7 +431,7 @@ impl Qp {
                         nic.records.tell_send(now, self.qpn, first + index, request);
                     }
                     if let Err(error) = pair.post_send(now, request, &mut port) {
-                        refused = Err((index, error));
+                        refused = Err((placed + index, error));
                         break;
                     }
                 }
@@ -500,7 +520,9 @@ impl Qp {
             return inner.touched;
         }
         let (pair, mut port) = self.split(nic, &mut inner);
-        refusal::handle_from_host(pair, now, inbound, &mut port);
+        self.handle_counted(pair, inbound, &mut port, |pair, port| {
+            refusal::handle_from_host(pair, now, inbound, port);
+        });
         inner.touched += 1;
         inner.touched
     }
@@ -803,6 +825,11 @@ impl Qp {
     /// The lane it uses: that of all whose receives complete in the same queue, as one thread polls for them.
     fn lane(&self) -> u32 {
         self.receive_cq.as_ref().or(self.send_cq.as_ref()).map_or(0, |cq| cq.id)
+    }
+
+    /// Whether `thread`, which is about to do something else, has looked at all that completed.
+    pub(crate) fn is_looked_through(&self, thread: usize) -> bool {
+        [&self.send_cq, &self.receive_cq].into_iter().flatten().all(|cq| cq.is_looked_through(thread))
     }
 
     /// Tells the NIC whether other hosts may send to it.

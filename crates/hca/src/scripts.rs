@@ -79,6 +79,7 @@ pub(crate) struct Struck {
 pub(crate) struct About {
     /// The place of its device among all.
     pub device: Option<u32>,
+    pub port: Option<u8>,
     pub qpn: Option<Qpn>,
     /// The number of its completion queue.
     pub queue: Option<u32>,
@@ -88,6 +89,7 @@ impl About {
     fn of(scene: &Scene<'_>) -> About {
         About {
             device: scene.device.map(|device| device.index),
+            port: scene.port,
             qpn: scene.pair.map(|pair| Qpn::new(pair.number)),
             queue: scene.queue.map(|queue| queue.number),
         }

@@ -56,6 +56,10 @@ pub(crate) const FULL_SCAN_INTERVAL: Duration = millis(1);
 pub(crate) const UNHEARD_BELL_CHECK: Duration = millis(50);
 /// How long until interfaces are listed again that could not be, for want of a descriptor.
 pub(crate) const INTERFACE_RETRY: Duration = millis(200);
+/// The engine leaves the sockets to a thread that waits for events of connections for this long after its wait has
+/// ended, as it mostly waits again: waking the engine costs as much as a connection's message. What comes meanwhile
+/// waits as it does for a polling thread, see [`SOCKET_LOOK_INTERVAL_IDLE`].
+pub(crate) const CALLER_ABSENCE_MAX: Duration = millis(1);
 /// With so few processors the engine stays off the one that its program sends from; with one there is no other.
 pub(crate) const FEW_PROCESSORS: RangeInclusive<usize> = 2..=3;
 /// The engine stays where it is at least this long: a program that moves is not followed at every step.

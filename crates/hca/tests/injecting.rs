@@ -46,14 +46,14 @@ fn a_process_of_the_same_user_breaks_a_program_that_runs_and_no_other_does() {
     let absent = inject(own, &injected(text)).unwrap_err();
     assert!(matches!(absent, InjectError::NoDevice(pid) if pid == own), "{absent}");
     let mut options = Options::default();
-    options.nics = Some(Nics { count: 2, own_switches: false });
+    options.nics = Some(Nics { count: 2, ports: 1, own_switches: false });
     let nic = Nic::open_with(options).unwrap();
     let contexts: Vec<_> = nic.devices().iter().map(|device| nic.open_device(device).unwrap()).collect();
     // Two scripts, one after the other, in a program that was started without any.
     for _ in 0..2 {
         inject(own, &injected(text)).unwrap();
-        wait_for(&contexts[1], AsyncEvent::PortError);
-        wait_for(&contexts[1], AsyncEvent::PortActive);
+        wait_for(&contexts[1], AsyncEvent::PortError(1));
+        wait_for(&contexts[1], AsyncEvent::PortActive(1));
     }
     assert_eq!(contexts[0].events().try_take(), None);
     let wrong = inject(own, &injected("[[failure]]\ndo = 'port-dwn'\n")).unwrap_err().to_string();

@@ -64,6 +64,11 @@ impl EventSet {
         self.change(libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN | libc::EPOLLET, key)
     }
 
+    /// Heeds a descriptor of the set, or passes over it until it is heeded again.
+    pub fn heed(&self, fd: RawFd, key: u64, heeds: bool) -> io::Result<()> {
+        self.change(libc::EPOLL_CTL_MOD, fd, if heeds { libc::EPOLLIN } else { 0 }, key)
+    }
+
     /// Removes one. Closing it would do so too, unless a forked child has not closed its copy yet.
     pub fn remove(&self, fd: RawFd) {
         // One that is not there any more is no error.

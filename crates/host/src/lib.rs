@@ -54,5 +54,6 @@ pub mod standard_error;
 pub mod steering;
 pub mod target;
 pub mod thread;
+pub mod timer_fd;
 
 pub use slots::random;

@@ -106,7 +106,7 @@ pub fn gather(users: Users) -> io::Result<Vec<Process>> {
     Ok(processes)
 }
 
-/// What was counted on each port, by the device's name: the sum over the processes of these users, living and ended.
+/// What was counted on each port, by its name as in [`Port::device`]: the sum over the processes of these users, living and ended.
 pub fn port_counters(users: Users) -> io::Result<BTreeMap<String, Counters>> {
     let mut sums = ended::read(users);
     ask(users, Report::decode_ports, |_, ports| {

@@ -8,12 +8,12 @@ use transport::Counters;
 use wire::Key;
 
 /// How every report begins: a word, and the version of what follows.
-const REPORT_MAGIC: [u8; 8] = *b"UbiRep\x03\0";
+const REPORT_MAGIC: [u8; 8] = *b"UbiRep\x04\0";
 
 records! {
-    /// What a process has counted on the port of a device.
+    /// What a process has counted on a port.
     Port {
-        /// The device's name.
+        /// The device's name, and the number behind it if it is not port 1: `ubi_0/2`.
         device: String,
         /// The device's number, which is that of its interface unless several devices share one.
         interface: u32,
@@ -45,6 +45,8 @@ records! {
         number: u32,
         /// Its device.
         interface: u32,
+        /// The port of the device that it is on.
+        port: u8,
         /// `enum ibv_qp_type`.
         kind: u8,
         /// `enum ibv_qp_state`.
@@ -133,6 +135,8 @@ records! {
         number: u32,
         /// Its device; 0 while it has none.
         interface: u32,
+        /// The port of the device that it is on.
+        port: u8,
         /// Its queue pair's number; 0 for none.
         queue_pair: u32,
         /// `enum ibv_qp_type` of its queue pair.

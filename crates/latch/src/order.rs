@@ -65,6 +65,8 @@ pub enum Rank {
     FramePlan,
     /// Links that queue pairs wait for.
     StalledLinks,
+    /// What went no further on a link while faults strike.
+    LinkDrops,
     /// Work that peers have not read yet.
     Unread,
     /// The writing end of a ring.
@@ -93,6 +95,8 @@ pub enum Rank {
     Ready,
     /// Deadlines.
     Timers,
+    /// Which thread waits for the sockets.
+    SocketWatch,
     /// Links whose peer has gone.
     GonePeers,
     /// Queue pair numbers.
@@ -154,6 +158,8 @@ pub enum Rank {
     MemoryGrants,
     /// What is published for them.
     PublishedTable,
+    /// Memory that peers may map.
+    ShareableMemory,
     /// Memory between GPUs and other memory.
     GpuBounces,
     /// The NIC's contexts on GPUs.

@@ -27,10 +27,7 @@ pub(crate) struct Block {
 #[derive(Debug)]
 enum Backing {
     /// A file of its own, mapped.
-    File {
-        file: OwnedFd,
-        _mapping: Mapping,
-    },
+    File(Mapping),
     Heap,
 }
 
@@ -47,14 +44,9 @@ impl Block {
         let regions = AtomicU32::new(0);
         // Miri has no such files.
         if !cfg!(miri)
-            && let Ok((mapping, file)) = Mapping::of_new_file(length, layout.align())
+            && let Ok(mapping) = Mapping::of_new_file(length, layout.align())
         {
-            return Ok(Block {
-                first: mapping.first(),
-                layout,
-                backing: Backing::File { file, _mapping: mapping },
-                regions,
-            });
+            return Ok(Block { first: mapping.first(), layout, backing: Backing::File(mapping), regions });
         }
         // SAFETY: the length is not zero.
         let first = unsafe { alloc_zeroed(layout) };
@@ -74,9 +66,10 @@ impl Block {
     /// A descriptor of its file.
     pub(crate) fn export(&self) -> Result<OwnedFd, Error> {
         match &self.backing {
-            Backing::File { file, .. } => file.try_clone().map_err(|_| Error::NotExportable),
-            Backing::Heap => Err(Error::NotExportable),
+            Backing::File(mapping) => mapping.file().and_then(|file| file.try_clone_to_owned().ok()),
+            Backing::Heap => None,
         }
+        .ok_or(Error::NotExportable)
     }
 
     /// A range as an offset of its first byte, if the block has it.

@@ -6,7 +6,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::null_mut;
 
 use crate::mapped::page_size;
+use crate::shareable;
 use wire::refuse_if;
+
+/// So many are made of files at a time, device memory apart.
+const MAX_SHAREABLE_MAPPINGS: usize = 64;
 
 /// The size of a huge page.
 const HUGE_PAGE: usize = 2 << 20;
@@ -19,6 +23,18 @@ pub struct Mapping {
     span: usize,
     /// Where the memory itself begins.
     first: *mut u8,
+    /// The file that was made for it, if one was.
+    file: Option<OwnFile>,
+}
+
+/// A file that was made for a mapping.
+#[derive(Debug)]
+struct OwnFile {
+    descriptor: OwnedFd,
+    /// Its memory is the mapping's alone, whatever other processes have of it.
+    is_freed_with_mapping: bool,
+    /// The process that made it. A forked child has only a share in it.
+    process: u32,
 }
 
 // SAFETY: the mapping is owned, and only its address is given out; the code that uses it says why it may.
@@ -34,14 +50,14 @@ impl Mapping {
     pub fn anonymous(length: usize) -> io::Result<Mapping> {
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         let base = map(null_mut(), length, rights, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, None)?;
-        Ok(Mapping { base, span: length, first: base })
+        Ok(Mapping { base, span: length, first: base, file: None })
     }
 
     /// Zeros to read, which take no memory.
     pub(crate) fn zeros(length: usize) -> io::Result<Mapping> {
         let hidden = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let base = map(null_mut(), length, libc::PROT_READ, hidden, None)?;
-        Ok(Mapping { base, span: length, first: base })
+        Ok(Mapping { base, span: length, first: base, file: None })
     }
 
     /// Zeroed memory of no file in huge pages: those that an administrator set apart for that, or (`advised`) ordinary
@@ -55,7 +71,7 @@ impl Mapping {
         let hidden = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         if !advised {
             let base = map(null_mut(), span, rights, hidden | libc::MAP_HUGETLB | libc::MAP_HUGE_2MB, None)?;
-            return Ok(Mapping { base, span, first: base });
+            return Ok(Mapping { base, span, first: base, file: None });
         }
         let room = span.checked_add(HUGE_PAGE).ok_or_else(invalid)?;
         let base = map(null_mut(), room, rights, hidden, None)?;
@@ -63,7 +79,7 @@ impl Mapping {
         // SAFETY: advice for a range of our own, which changes no byte of it. A kernel that does not take it has small
         // pages.
         unsafe { libc::madvise(first.cast(), span, libc::MADV_HUGEPAGE) };
-        Ok(Mapping { base, span: room, first })
+        Ok(Mapping { base, span: room, first, file: None })
     }
 
     /// `length` bytes at `offset` of a file, shared with the other processes that have it.
@@ -78,22 +94,44 @@ impl Mapping {
         let start = libc::off_t::try_from(offset - inside as u64).map_err(|_| invalid())?;
         let rights = if write { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
         let base = map(null_mut(), span, rights, libc::MAP_SHARED, Some((file, start)))?;
-        Ok(Mapping { base, span, first: base.wrapping_add(inside) })
+        Ok(Mapping { base, span, first: base.wrapping_add(inside), file: None })
     }
 
     /// A new file of `length` zeroed bytes that can be made neither longer nor shorter, mapped where its alignment
     /// wants it.
-    pub(crate) fn of_new_file(length: usize, alignment: usize) -> io::Result<(Mapping, OwnedFd)> {
+    pub(crate) fn of_new_file(length: usize, alignment: usize) -> io::Result<Mapping> {
         let span = length.checked_next_multiple_of(page_size()).ok_or_else(invalid)?;
         let file = sealed_file(span)?;
         // Room for the alignment is taken first; the file comes into the middle of it.
         let room = if alignment > page_size() { span.checked_add(alignment).ok_or_else(invalid)? } else { span };
         let hidden = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         let base = map(null_mut(), room, libc::PROT_NONE, hidden, None)?;
-        let mapping = Mapping { base, span: room, first: base.wrapping_add(base.align_offset(alignment)) };
+        let first = base.wrapping_add(base.align_offset(alignment));
+        let mut mapping = Mapping { base, span: room, first, file: None };
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         map(mapping.first, span, rights, libc::MAP_SHARED | libc::MAP_FIXED, Some((file.as_fd(), 0)))?;
-        Ok((mapping, file))
+        shareable::note(mapping.first.addr(), span, &file)?;
+        mapping.file = Some(OwnFile { descriptor: file, is_freed_with_mapping: false, process: std::process::id() });
+        Ok(mapping)
+    }
+
+    /// Zeroed memory that processes of the same user may map, where the system has such and this process not too many
+    /// of them: each has a descriptor. A forked child shares it.
+    #[must_use]
+    pub fn shareable(length: usize) -> Option<Mapping> {
+        if cfg!(miri) || shareable::count() >= MAX_SHAREABLE_MAPPINGS {
+            return None;
+        }
+        let mut mapping = Mapping::of_new_file(length, page_size()).ok()?;
+        if let Some(file) = &mut mapping.file {
+            file.is_freed_with_mapping = true;
+        }
+        Some(mapping)
+    }
+
+    /// The file that was made for it.
+    pub(crate) fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_ref().map(|file| file.descriptor.as_fd())
     }
 
     /// The first byte.
@@ -105,6 +143,16 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        if let Some(file) = &self.file
+            && file.process == std::process::id()
+        {
+            shareable::forget(self.first.addr());
+            if file.is_freed_with_mapping {
+                // A process that has it mapped as well does not keep the memory.
+                // SAFETY: all of it is of that file, and nothing that lives on has a right to the bytes.
+                unsafe { libc::madvise(self.first.cast(), self.span, libc::MADV_REMOVE) };
+            }
+        }
         // SAFETY: mapped by this type, and nothing that lives on has a right to it.
         unsafe { libc::munmap(self.base.cast(), self.span) };
     }
@@ -146,6 +194,14 @@ fn map(
 
 /// A file in memory whose length stays: a process that maps it never meets its end.
 fn sealed_file(length: usize) -> io::Result<OwnedFd> {
+    // A longer one would be a signal, of which programs die.
+    // SAFETY: a live record.
+    let limit = unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        refuse_if!(libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) != 0, io::Error::last_os_error());
+        limit.rlim_cur
+    };
+    refuse_if!(length as u64 > limit, io::ErrorKind::FileTooLarge.into());
     let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
     // SAFETY: a C string and flags.
     let file = unsafe { libc::memfd_create(c"ubiverbs-device-memory".as_ptr(), flags) };
@@ -190,10 +246,11 @@ mod tests {
 
     #[test]
     fn a_new_file_is_aligned_and_what_one_mapping_writes_another_reads() {
-        let (mapping, file) = Mapping::of_new_file(100, 1 << 21).unwrap();
+        let mapping = Mapping::of_new_file(100, 1 << 21).unwrap();
+        let file = mapping.file().unwrap();
         assert!(mapping.first().addr().is_multiple_of(1 << 21));
         let offset = 4;
-        let other = Mapping::of_file(file.as_fd(), offset, 96, false).unwrap();
+        let other = Mapping::of_file(file, offset, 96, false).unwrap();
         // SAFETY: inside both mappings.
         unsafe {
             mapping.first().add(offset as usize).write_volatile(7);
@@ -203,8 +260,8 @@ mod tests {
 
     #[test]
     fn only_files_that_stay_as_long_as_they_are_can_be_shared() {
-        let (_mapping, file) = Mapping::of_new_file(1, 64).unwrap();
-        assert!(is_shareable(file.as_fd()));
+        let mapping = Mapping::of_new_file(1, 64).unwrap();
+        assert!(is_shareable(mapping.file().unwrap()));
         // SAFETY: a C string and a flag; nobody else's descriptor.
         let loose = unsafe { OwnedFd::from_raw_fd(libc::memfd_create(c"loose".as_ptr(), libc::MFD_ALLOW_SEALING)) };
         assert!(!is_shareable(loose.as_fd()));
@@ -222,11 +279,12 @@ mod tests {
 
     #[test]
     fn ranges_that_do_not_exist_are_refused() {
-        let (_mapping, file) = Mapping::of_new_file(4096, 64).unwrap();
-        assert!(Mapping::of_file(file.as_fd(), 0, 0, false).is_err());
-        assert!(Mapping::of_file(file.as_fd(), 1, usize::MAX, false).is_err());
-        assert!(Mapping::of_file(file.as_fd(), u64::MAX - 5, 1, false).is_err());
-        assert!(Mapping::of_file(file.as_fd(), 4000, 97, false).is_err());
-        assert!(Mapping::of_file(file.as_fd(), 4000, 96, false).is_ok());
+        let mapping = Mapping::of_new_file(4096, 64).unwrap();
+        let file = mapping.file().unwrap();
+        assert!(Mapping::of_file(file, 0, 0, false).is_err());
+        assert!(Mapping::of_file(file, 1, usize::MAX, false).is_err());
+        assert!(Mapping::of_file(file, u64::MAX - 5, 1, false).is_err());
+        assert!(Mapping::of_file(file, 4000, 97, false).is_err());
+        assert!(Mapping::of_file(file, 4000, 96, false).is_ok());
     }
 }

@@ -202,6 +202,17 @@ impl Memory {
         Ok(Guard::new(entry))
     }
 
+    /// As [`lend`](Memory::lend), for a caller that drops the guard before its thread does anything else with memory, or
+    /// takes another lock of the NIC's books.
+    #[inline]
+    pub fn lend_briefly(&self, subject: Subject, range: Range, access: Access) -> Result<Guard<'_>, Refusal> {
+        let entry = self.enter(subject, range, access, self.counted())?;
+        if entry.as_ref().is_some_and(|entry| !entry.is_lendable()) {
+            return Err(Refusal { range, access, cause: RefusalCause::WrongKind });
+        }
+        Ok(Guard::new(entry))
+    }
+
     /// How an access is counted that is over before this thread does anything else.
     #[inline]
     pub(crate) fn counted(&self) -> Counted<'_> {

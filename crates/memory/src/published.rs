@@ -3,6 +3,7 @@
 //! their accesses are ended, is the business of the [`Publisher`]; windows, regions on demand and GPU memory are not
 //! told of.
 
+use crate::shareable::{self, FilePart};
 use crate::slot::{Kind, Reach, Terms};
 use std::fmt;
 use std::sync::OnceLock;
@@ -22,6 +23,8 @@ pub struct PublicTerms {
     pub length: u64,
     /// The first address in the process.
     pub base: u64,
+    /// The file that it is of, if it is memory that peers may map.
+    pub file: Option<FilePart>,
 }
 
 /// What peers learn from.
@@ -76,6 +79,7 @@ impl Terms {
             start: self.start,
             length: self.length,
             base: self.base.addr() as u64,
+            file: shareable::find(self.base.addr(), self.length),
         })
     }
 }

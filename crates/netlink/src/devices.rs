@@ -1,4 +1,4 @@
-//! Devices, their one port, their character devices, and the system.
+//! Devices, their ports, their character devices, and the system.
 
 use crate::message::Message;
 use crate::numbers::errno::{EINVAL, ENOENT};
@@ -23,7 +23,7 @@ pub(crate) fn handle(message: &mut Message, number: u32, device: &Device) {
 fn describe(message: &mut Message, number: u32, device: &Device) {
     handle(message, number, device);
     message
-        .u32(attribute::PORT_INDEX, 1)
+        .u32(attribute::PORT_INDEX, device.ports.len() as u32)
         .u64(attribute::CAP_FLAGS, device.capabilities)
         .text(attribute::FW_VERSION, &device.firmware)
         .u64(attribute::NODE_GUID, device.guid)
@@ -52,20 +52,20 @@ pub(crate) fn one(exchange: &mut Exchange<'_>, asked: &Asked, host: &mut impl Ho
 
 pub(crate) fn port(exchange: &mut Exchange<'_>, asked: &Asked, dumps: bool, host: &mut impl Host) -> Result<(), Errno> {
     let (number, device) = asked.device(host)?;
-    if !dumps {
-        asked.needed_port()?;
+    let wanted = if dumps { None } else { Some(asked.needed_port(&device)?) };
+    for (port, active) in (1..).zip(&device.ports).filter(|(port, _)| wanted.is_none_or(|wanted| wanted == *port)) {
+        // The kernel answers for a single port with the other command.
+        let mut message = exchange.message(if dumps { command::PORT_GET } else { command::GET });
+        handle(&mut message, number, &device);
+        let (state, physical) = if *active { (4, 5) } else { (1, 3) };
+        message
+            .u32(attribute::PORT_INDEX, port)
+            .u8(attribute::PORT_STATE, state)
+            .u8(attribute::PORT_PHYS_STATE, physical)
+            .u32(attribute::NDEV_INDEX, device.interface)
+            .text(attribute::NDEV_NAME, &device.interface_name);
+        exchange.send(message);
     }
-    // The kernel answers for a single port with the other command.
-    let mut message = exchange.message(if dumps { command::PORT_GET } else { command::GET });
-    handle(&mut message, number, &device);
-    let (state, physical) = if device.active { (4, 5) } else { (1, 3) };
-    message
-        .u32(attribute::PORT_INDEX, 1)
-        .u8(attribute::PORT_STATE, state)
-        .u8(attribute::PORT_PHYS_STATE, physical)
-        .u32(attribute::NDEV_INDEX, device.interface)
-        .text(attribute::NDEV_NAME, &device.interface_name);
-    exchange.send(message);
     Ok(())
 }
 

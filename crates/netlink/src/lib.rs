@@ -43,8 +43,8 @@ pub struct Device {
     pub interface: u32,
     /// The name of its interface.
     pub interface_name: String,
-    /// The interface is up.
-    pub active: bool,
+    /// Its ports, from 1 on: whether they are up.
+    pub ports: Vec<bool>,
 }
 
 /// What there is to tell of.
@@ -53,8 +53,8 @@ pub trait Host {
     fn devices(&mut self) -> Vec<Device>;
     /// The processes, with what they have.
     fn processes(&mut self) -> Rc<Vec<Process>>;
-    /// What was counted on the port of a device.
-    fn counters(&mut self, device: &str) -> Counters;
+    /// What was counted on a port of a device.
+    fn counters(&mut self, device: &str, port: u32) -> Counters;
     /// Whether the program that asks may change the network, and be told keys.
     fn is_administrator(&self) -> bool;
 }

@@ -178,17 +178,17 @@ impl Asked {
         Ok((number, device))
     }
 
-    /// The port that is asked for, if one is: there is one, number 1.
-    pub fn port(&self) -> Result<Option<u32>, Errno> {
+    /// The port of the device that is asked for, if one is.
+    pub fn port(&self, device: &Device) -> Result<Option<u32>, Errno> {
         match self.port {
-            None | Some(1) => Ok(self.port),
-            Some(_) => Err(EINVAL),
+            Some(port) if port == 0 || port as usize > device.ports.len() => Err(EINVAL),
+            port => Ok(port),
         }
     }
 
     /// The port that must be asked for.
-    pub fn needed_port(&self) -> Result<u32, Errno> {
-        self.port()?.ok_or(EINVAL)
+    pub fn needed_port(&self, device: &Device) -> Result<u32, Errno> {
+        self.port(device)?.ok_or(EINVAL)
     }
 }
 

@@ -85,7 +85,7 @@ impl Kind {
 /// An object: its number, and what is said of it.
 struct ResourceEntry {
     number: u32,
-    port: bool,
+    port: Option<u8>,
     attributes: Message,
 }
 
@@ -109,11 +109,11 @@ impl Entries<'_> {
         entries.found
     }
 
-    fn add(&mut self, process: &Process, number: u32, port: bool, fill: impl FnOnce(&mut Message)) {
+    fn add(&mut self, process: &Process, number: u32, port: Option<u8>, fill: impl FnOnce(&mut Message)) {
         // Only its attributes will be used.
         let mut attributes = Message::new(0, 0, 0, 0);
-        if port {
-            attributes.u32(attribute::PORT_INDEX, 1);
+        if let Some(port) = port {
+            attributes.u32(attribute::PORT_INDEX, port.into());
         }
         fill(&mut attributes);
         attributes.u32(attribute::RES_PID, process.pid as u32);
@@ -126,7 +126,7 @@ impl Entries<'_> {
         match self.kind {
             Kind::Domain => {
                 for domain in report.domains.iter().filter(|domain| domain.interface == here) {
-                    self.add(process, domain.number, false, |to| {
+                    self.add(process, domain.number, None, |to| {
                         to.u64(attribute::RES_USECNT, domain.users.into()).u32(attribute::RES_PDN, domain.number);
                         context.map(|context| to.u32(attribute::RES_CTXN, context));
                     });
@@ -134,7 +134,7 @@ impl Entries<'_> {
             }
             Kind::CompletionQueue => {
                 for queue in report.completion_queues.iter().filter(|queue| queue.interface == here) {
-                    self.add(process, queue.number, false, |to| {
+                    self.add(process, queue.number, None, |to| {
                         to.u32(attribute::RES_CQE, queue.entries)
                             .u64(attribute::RES_USECNT, queue.users.into())
                             .u8(attribute::DEV_DIM, 0)
@@ -146,14 +146,16 @@ impl Entries<'_> {
             Kind::QueuePair => {
                 for pair in report.queue_pairs.iter().filter(|pair| pair.interface == here) {
                     // One in RESET has no port yet.
-                    self.add(process, pair.number, pair.state > 0, |to| describe_queue_pair(to, pair));
+                    self.add(process, pair.number, (pair.state > 0).then_some(pair.port), |to| {
+                        describe_queue_pair(to, pair)
+                    });
                 }
             }
             Kind::ConnectionId => {
                 // One that listens to all addresses has no device, and is of each.
                 let listens = |id: &ConnectionId| id.interface == 0 && id.state == STATE_LISTEN;
                 for id in report.ids.iter().filter(|id| id.interface == here || listens(id)) {
-                    self.add(process, id.number, true, |to| {
+                    self.add(process, id.number, Some(id.port), |to| {
                         if id.queue_pair > 0 {
                             to.u32(attribute::RES_LQPN, id.queue_pair).u8(attribute::RES_TYPE, id.kind);
                         }
@@ -170,7 +172,7 @@ impl Entries<'_> {
             Kind::Region => {
                 let administrator = self.administrator;
                 for region in report.regions.iter().filter(|region| region.interface == here) {
-                    self.add(process, region.number, false, |to| {
+                    self.add(process, region.number, None, |to| {
                         if administrator {
                             to.u32(attribute::RES_RKEY, region.key).u32(attribute::RES_LKEY, region.local_key());
                         }
@@ -183,7 +185,7 @@ impl Entries<'_> {
             Kind::Context => {
                 for context in report.contexts.iter().filter(|context| context.interface == here) {
                     let number = context.number;
-                    self.add(process, number, false, |to| {
+                    self.add(process, number, None, |to| {
                         to.u32(attribute::RES_CTXN, number);
                     });
                 }
@@ -194,7 +196,7 @@ impl Entries<'_> {
                     users.entry(pair.shared_queue).or_default().push(pair.number);
                 }
                 for queue in report.shared_queues.iter().filter(|queue| queue.interface == here) {
-                    self.add(process, queue.number, false, |to| {
+                    self.add(process, queue.number, None, |to| {
                         to.u32(attribute::RES_SRQN, queue.number)
                             .u8(attribute::RES_TYPE, queue.kind)
                             .u32(attribute::RES_PDN, queue.domain);
@@ -291,7 +293,7 @@ pub(crate) fn tell(
 ) -> Result<(), Errno> {
     let (number, device) = asked.device(host)?;
     let (list, entry, id) = kind.attributes();
-    let port = asked.port()?;
+    let port = asked.port(&device)?;
     let wanted = match dumps {
         true => None,
         false => Some(asked.number(id).ok_or(EINVAL)?),
@@ -299,7 +301,11 @@ pub(crate) fn tell(
     let mut entries = Entries::of_all(&device, kind, host);
     // Objects that have no port, or none yet, are of all ports where ports do not matter.
     let has_ports = matches!(kind, Kind::QueuePair | Kind::ConnectionId);
-    entries.retain(|entry| (port.is_none() || !has_ports || entry.port) && wanted.is_none_or(|id| entry.number == id));
+    let is_on = |entry: &ResourceEntry| match port {
+        Some(port) if has_ports => entry.port.map(u32::from) == Some(port),
+        _ => true,
+    };
+    entries.retain(|entry| is_on(entry) && wanted.is_none_or(|id| entry.number == id));
     if wanted.is_some() {
         let found = entries.first().ok_or(ENOENT)?;
         let mut message = exchange.message(kind.command());

@@ -25,7 +25,7 @@ fn table(to: &mut Message, counters: Vec<(&'static str, u64)>) {
 
 /// What is counted of a queue pair, as an entry of a list.
 fn entry(to: &mut Message, pid: i32, pair: &QueuePair) {
-    to.u32(attribute::PORT_INDEX, 1)
+    to.u32(attribute::PORT_INDEX, pair.port.into())
         .u32(attribute::STAT_COUNTER_ID, pair.number)
         .u8(attribute::RES_TYPE, pair.kind)
         .u32(attribute::RES_PID, pid as u32)
@@ -49,12 +49,12 @@ fn queue_pairs(device: u32, host: &mut impl Host) -> Vec<(i32, QueuePair)> {
 
 pub(crate) fn one(exchange: &mut Exchange<'_>, asked: &Asked, host: &mut impl Host) -> Result<(), Errno> {
     let (number, device) = asked.device(host)?;
-    let port = asked.needed_port()?;
+    let port = asked.needed_port(&device)?;
     let mut message = exchange.message(command::STAT_GET);
     handle(&mut message, number, &device);
     message.u32(attribute::PORT_INDEX, port);
     match (asked.number(attribute::STAT_RES).map(u16::try_from), asked.number(attribute::STAT_MODE)) {
-        (None, _) => table(&mut message, names::hardware(&host.counters(&device.name))),
+        (None, _) => table(&mut message, names::hardware(&host.counters(&device.name, port))),
         (Some(Ok(attribute::RES_QP)), Some(_)) => {
             message.u32(attribute::STAT_MODE, MODE_MANUAL);
         }
@@ -74,14 +74,15 @@ pub(crate) fn one(exchange: &mut Exchange<'_>, asked: &Asked, host: &mut impl Ho
 
 pub(crate) fn all(exchange: &mut Exchange<'_>, asked: &Asked, host: &mut impl Host) -> Result<(), Errno> {
     let (number, device) = asked.device(host)?;
-    asked.port()?;
+    let port = asked.port(&device)?;
     match asked.number(attribute::STAT_RES).map(u16::try_from) {
         Some(Ok(attribute::RES_QP)) => {}
         // Nothing is counted of regions.
         Some(Ok(attribute::RES_MR)) => return Ok(()),
         _ => return Err(EINVAL),
     }
-    let mut pairs = queue_pairs(device.number, host).into_iter().peekable();
+    let is_on = |pair: &QueuePair| port.is_none_or(|port| port == u32::from(pair.port));
+    let mut pairs = queue_pairs(device.number, host).into_iter().filter(|(_, pair)| is_on(pair)).peekable();
     while pairs.peek().is_some() {
         let mut message = exchange.message(command::STAT_GET);
         handle(&mut message, number, &device);
@@ -102,7 +103,7 @@ pub(crate) fn all(exchange: &mut Exchange<'_>, asked: &Asked, host: &mut impl Ho
 /// Which counters there are. All of them are always on.
 pub(crate) fn status(exchange: &mut Exchange<'_>, asked: &Asked, host: &mut impl Host) -> Result<(), Errno> {
     let (number, device) = asked.device(host)?;
-    let port = asked.needed_port()?;
+    let port = asked.needed_port(&device)?;
     let mut message = exchange.message(command::STAT_GET_STATUS);
     handle(&mut message, number, &device);
     message.u32(attribute::PORT_INDEX, port).nested(attribute::STAT_HWCOUNTERS, |to| {

@@ -23,17 +23,19 @@ impl Host for Fake {
             // Several devices may be of one interface.
             interface: 7,
             interface_name: name.into(),
-            active: true,
+            ports: vec![true, false],
             ..Device::default()
         };
         vec![device("eth0", 2), device("lo", 1)]
     }
 
     fn processes(&mut self) -> Rc<Vec<Process>> {
-        let pair = |number| QueuePair { number, interface: 1, kind: 2, state: 3, peer: 7, ..QueuePair::default() };
+        let pair =
+            |number| QueuePair { number, interface: 1, port: 1, kind: 2, state: 3, peer: 7, ..QueuePair::default() };
         let id = ConnectionId {
             number: 5,
             interface: 1,
+            port: 2,
             state: 8,
             space: 0x106,
             source: Some("127.0.0.1:7".parse().unwrap()),
@@ -52,9 +54,9 @@ impl Host for Fake {
         Rc::new(vec![Process { pid: 1234, uid: 0, command: "x".into(), report: Some(report) }, silent])
     }
 
-    fn counters(&mut self, device: &str) -> Counters {
+    fn counters(&mut self, device: &str, port: u32) -> Counters {
         let mut counters = Counters::default();
-        counters.traffic.sent_packets = if device == "ubi_lo" { 77 } else { 0 };
+        counters.traffic.sent_packets = if (device, port) == ("ubi_lo", 1) { 77 } else { 0 };
         counters
     }
 
@@ -117,13 +119,35 @@ fn a_port_is_told_and_acknowledged() {
 }
 
 #[test]
+fn each_port_is_told_and_what_is_on_it() {
+    let answers = ask(command::PORT_GET, DUMP, &[(attribute::DEV_INDEX, 1)]);
+    let told = |bytes: &Vec<u8>| {
+        let attributes = &bytes[MESSAGE_HEADER_BYTES..];
+        (number(find(attributes, attribute::PORT_INDEX)[0]), find(attributes, attribute::PORT_STATE)[0][0])
+    };
+    assert_eq!(answers[..2].iter().map(told).collect::<Vec<_>>(), [(1, 4), (2, 1)], "active, and down");
+    assert_eq!((answers.len(), error(&answers)), (3, 0));
+    let second = ask(command::PORT_GET, 0, &[(attribute::DEV_INDEX, 1), (attribute::PORT_INDEX, 2)]);
+    assert_eq!((second.len(), told(&second[0])), (2, (2, 1)));
+    let of_port = |what, port| ask(what, DUMP, &[(attribute::DEV_INDEX, 1), (attribute::PORT_INDEX, port)]).len();
+    assert_eq!([1, 2].map(|port| of_port(command::RES_QP_GET, port)), [2, 1], "a list, and the end");
+    assert_eq!([1, 2].map(|port| of_port(command::RES_CM_ID_GET, port)), [1, 2]);
+    let counted = |port| {
+        let of_pairs = (attribute::STAT_RES, attribute::RES_QP.into());
+        ask(command::STAT_GET, DUMP, &[(attribute::DEV_INDEX, 1), (attribute::PORT_INDEX, port), of_pairs]).len()
+    };
+    assert_eq!([1, 2].map(counted), [2, 1]);
+}
+
+#[test]
 fn errors_are_the_kernels() {
     let one = attribute::DEV_INDEX;
     for (wanted, number, flags, attributes) in [
         (EINVAL, command::GET, 0, vec![]),
         (EINVAL, command::GET, 0, vec![(one, 3)]),
         (EINVAL, command::PORT_GET, 0, vec![(one, 2)]),
-        (EINVAL, command::PORT_GET, 0, vec![(one, 2), (attribute::PORT_INDEX, 2)]),
+        (EINVAL, command::PORT_GET, 0, vec![(one, 2), (attribute::PORT_INDEX, 0)]),
+        (EINVAL, command::PORT_GET, 0, vec![(one, 2), (attribute::PORT_INDEX, 3)]),
         (EINVAL, command::PORT_GET, DUMP, vec![]),
         (EINVAL, command::RES_GET, 0, vec![]),
         (EINVAL, command::RES_QP_GET, DUMP, vec![]),

@@ -1,10 +1,12 @@
 //! A library to preload: shows one program files under `/sys/class/infiniband`, `/sys/devices` and `/dev/infiniband`
 //! that are not there. Calls of the C library that take such a path get one under the directory that `UBIVERBS_FILES`
 //! names instead, and those that resolve links answer without that directory; every other call goes through untouched.
-//! It knows nothing of what the files say. Where they count something, the process that tidies them up is asked to
+//! It knows nothing of what the files say. Of a port that a failure script breaks there are others (`broken.rs`). Where files
+//! count something, the process that tidies them up is asked to
 //! bring them up to date first (`attendant.rs`); and it answers `NETLINK_RDMA` (`netlink.rs`).
 
 mod attendant;
+mod broken;
 mod netlink;
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -59,6 +61,11 @@ impl Path {
                 if of_counters(below) {
                     attendant::refresh(files);
                 }
+                if let Some(rest) = of_port(below)
+                    && let Some(path) = broken::instead(files, rest, &mut self.room)
+                {
+                    return path;
+                }
                 join(&[files.to_bytes(), b"/", below], &mut self.room).map_or(path, |path| path.as_ptr().cast())
             }
             None => path,
@@ -79,6 +86,15 @@ fn is_elsewhere(path: &[u8]) -> bool {
 /// Whether it is among files that say how often something happened.
 fn of_counters(path: &[u8]) -> bool {
     path.split(|byte| *byte == b'/').any(|name| matches!(name, b"counters" | b"hw_counters"))
+}
+
+/// What follows the class in a path of something that a port has: `ubi_lo/ports/1/state`.
+fn of_port(path: &[u8]) -> Option<&[u8]> {
+    const CLASS: &[u8] = b"infiniband/";
+    let begin = path.windows(CLASS.len()).position(|part| part == CLASS)? + CLASS.len();
+    let rest = &path[begin..];
+    let mut names = rest.split(|byte| *byte == b'/').skip(1);
+    (names.next() == Some(b"ports") && names.nth(1).is_some() && !names.any(|name| name == b"..")).then_some(rest)
 }
 
 /// Whether a descriptor is of the root directory.

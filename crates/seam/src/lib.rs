@@ -269,12 +269,26 @@ pub enum AsyncEvent {
     CompletionQueueError(u32),
     /// A shared receive queue ran low.
     SharedReceiveQueueLimit(Srqn),
+    /// A shared receive queue failed: the queue pairs that take receives from it go to ERR.
+    SharedReceiveQueueError(Srqn),
     /// The port came up.
     PortActive,
     /// The port went down.
     PortError,
     /// An address came or went.
     GidChange,
+    /// The local identifier of the port changed.
+    LidChange,
+    /// The table of partition keys changed.
+    PkeyChange,
+    /// The subnet manager moved.
+    SubnetManagerChange,
+    /// The subnet manager wants clients to register again.
+    ClientReregister,
+    /// The port carries more or less than before.
+    SpeedChange,
+    /// The device has failed or was removed: its queue pairs are in ERR, and nothing can be made on it any more.
+    DeviceFatal,
 }
 
 /// What a queue pair is made of.

@@ -71,7 +71,8 @@ pub(super) fn gids(sim: &Sim, host: HostId) -> Vec<Gid> {
 
 /// The addresses of a host as ids know them.
 pub(super) fn addresses(sim: &Sim, host: HostId) -> Vec<LocalAddress> {
-    let local = |(index, gid)| LocalAddress { gid, index, mtu: nic::PATH_MTU, ca_guid: nic::guid(host), interface: 0 };
+    let local =
+        |(index, gid)| LocalAddress { gid, port: 1, index, mtu: nic::PATH_MTU, ca_guid: nic::guid(host), interface: 0 };
     (0u8..).zip(gids(sim, host)).map(local).collect()
 }
 

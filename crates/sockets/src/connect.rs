@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::events::Letter;
 use crate::shutdown::Broken;
 use crate::socket::{Phase, Socket, State};
-use hca::cm::{Body, ConnectParameters, Event, EventKind};
+use hca::cm::{Body, ConnectParameters, ConnectionEnd, Event, EventKind};
 use rsocket::ConnectionData;
 use std::net::SocketAddr;
 use wire::Qpn;
@@ -104,7 +104,7 @@ impl Socket {
                 }
                 EventKind::Unreachable => self.refused(state, Error(libc::ETIMEDOUT)),
                 EventKind::Rejected => self.refused(state, Error(libc::ECONNREFUSED)),
-                EventKind::Disconnected => self.left(state),
+                EventKind::Disconnected => self.left(state, &event),
                 EventKind::DeviceRemoval => {
                     self.refused(state, Error(libc::ENETDOWN));
                     if let Phase::Connected(endpoint) = &mut state.phase {
@@ -155,8 +155,14 @@ impl Socket {
         }
     }
 
-    /// The peer has gone. What it sent before can be read.
-    fn left(&self, state: &mut State) {
+    /// The peer has gone, or we have. What it sent before can be read.
+    fn left(&self, state: &mut State, event: &Event) {
+        let body = match &event.body {
+            Body::Connection(body) => Some(body),
+            _ => None,
+        };
+        let by_us = body.is_some_and(|body| body.end == Some(ConnectionEnd::Local));
+        let lost = body.is_some_and(|body| body.private_data.starts_with(CONNECTION_BROKE));
         self.refused(state, Error(libc::ECONNRESET));
         if let Phase::Connected(endpoint) = &state.phase {
             // A thread may be about to show what the peer sent last: its acknowledgement is under way before its
@@ -167,8 +173,13 @@ impl Socket {
         if let Phase::Connected(endpoint) = &mut state.phase {
             let open = endpoint.protocol.is_connected() && endpoint.protocol.is_readable();
             // Work that failed because the peer was gone failed for that reason.
-            if open || endpoint.protocol.has_failed() {
+            if open || endpoint.protocol.has_failed() && !by_us {
                 state.broken.get_or_insert(Broken::Reset);
+            }
+            if open && lost {
+                // The end of what came is not the end of what was sent.
+                endpoint.protocol.handle_failure();
+                state.error = libc::ECONNRESET;
             }
             endpoint.protocol.handle_disconnected();
             endpoint.stop();
@@ -176,6 +187,9 @@ impl Socket {
         }
     }
 }
+
+/// What a side tells its peer when its queue pair has failed, in the private data of its DREQ.
+pub(crate) const CONNECTION_BROKE: &[u8] = b"ubiverbs: the queue pair of this socket failed";
 
 /// What one side offers its peer.
 pub(crate) fn parameters(private_data: &[u8; ConnectionData::LENGTH], qpn: Qpn) -> ConnectParameters<'_> {

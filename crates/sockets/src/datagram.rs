@@ -288,12 +288,15 @@ impl Datagram {
         id.resolve_route()?;
         let (Some(path), Some(source)) = (id.path(), id.source()) else { return Err(Error(libc::ENETUNREACH)) };
         let context = self.hub.context(&device)?;
-        let known = state.pairs.iter().position(|pair| Arc::ptr_eq(pair.context.device(), &device));
+        let port = id.port_number();
+        let is_on =
+            |pair: &Pair| Arc::ptr_eq(pair.context.device(), &device) && pair.qp.port_device().port_number() == port;
+        let known = state.pairs.iter().position(is_on);
         let pair = match known {
             Some(pair) => pair,
             None => {
                 state.sizes = fitted(state.sizes);
-                state.pairs.push(Pair::new(nic, context, &self.channel, &state.sizes)?);
+                state.pairs.push(Pair::new(nic, (context, port), &self.channel, &state.sizes)?);
                 state.pairs.len() - 1
             }
         };
@@ -304,6 +307,7 @@ impl Datagram {
             hop_limit: path.hop_limit,
             traffic_class: path.traffic_class,
             service_level: path.service_level,
+            port,
             ..AddressVector::default()
         };
         let longest = DATAGRAM_SLOT_BYTES.min(path.mtu.bytes() as usize);

@@ -59,7 +59,7 @@ impl Drop for Pair {
 impl Pair {
     pub fn new(
         nic: &Arc<Nic>,
-        context: Arc<Context>,
+        (context, port): (Arc<Context>, u8),
         channel: &Arc<CompletionChannel>,
         sizes: &Sizes,
     ) -> Result<Pair, Error> {
@@ -97,7 +97,7 @@ impl Pair {
         let init = Modify {
             state: Some(State::Init),
             pkey_index: Some(0),
-            port: Some(1),
+            port: Some(port),
             qkey: Some(UDP_QKEY),
             ..Modify::default()
         };

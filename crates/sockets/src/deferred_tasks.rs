@@ -40,6 +40,8 @@ pub(crate) enum DeferredTask {
     End,
     /// The connection manager has said something.
     HandleCmEvents,
+    /// Its queue pair has failed, which its peer must hear.
+    TellPeer,
     /// Nobody has it any more.
     Release,
 }
@@ -97,6 +99,7 @@ impl DeferredTasks {
                 match task {
                     DeferredTask::End => socket.end(),
                     DeferredTask::HandleCmEvents => socket.kick(),
+                    DeferredTask::TellPeer => socket.tell_peer_of_failure(),
                     DeferredTask::Release => drop(socket),
                 }
             }

@@ -224,6 +224,11 @@ impl Endpoint {
                 parts.nic.has_taken();
             }
             any |= taken > 0;
+            if taken == 0 && parts.cq.has_overflowed() && !protocol.has_failed() {
+                // Nothing completes any more.
+                protocol.handle_failure();
+                return true;
+            }
             if taken < COMPLETIONS_PER_POLL {
                 return any;
             }

@@ -1,6 +1,7 @@
 //! A stream socket: what it is at the moment, its lock, and who is told when that changes.
 
 use crate::accept::Listening;
+use crate::connect::CONNECTION_BROKE;
 use crate::deferred_tasks::{self, DeferredTask};
 use crate::endpoint::Endpoint;
 use crate::error::Error;
@@ -64,6 +65,10 @@ pub(crate) struct State {
     /// The connection ended though neither side had closed it.
     pub broken: Option<Broken>,
     pub io_maps: IoMaps,
+    /// The queue pair failed: the peer is told of it, once.
+    pub peer_told: bool,
+    /// It is to be told when the lock has been let go.
+    tells_peer: bool,
     /// Completions are looked at when they come, perhaps by a thread in the middle of the NIC: it must not drive.
     observed: bool,
     /// Something is different from what sleepers and the observer know.
@@ -316,10 +321,24 @@ impl Socket {
     /// Lets go of the lock, and tells those who should know what has changed.
     fn unlock(&self, mut state: MutexGuard<'_, State>) {
         let changed = std::mem::take(&mut state.changed);
+        let tells_peer = std::mem::take(&mut state.tells_peer);
         drop(state);
+        if tells_peer {
+            self.tell_peer_of_failure();
+        }
         if changed {
             self.waiters.wake();
             self.tell_observer();
+        }
+    }
+
+    /// Ends a connection whose queue pair has failed: nothing else tells a peer that only reads. Nor may the peer take
+    /// this for the end of the stream, as bytes may be lost.
+    pub(crate) fn tell_peer_of_failure(&self) {
+        if !deferred_tasks::is_in_nic() {
+            let _ = self.id.disconnect_with(CONNECTION_BROKE);
+        } else if let Some(socket) = self.hub.find(self.key) {
+            self.hub.defer(socket, DeferredTask::TellPeer);
         }
     }
 
@@ -422,8 +441,11 @@ impl State {
         let (any, bytes) = progress(endpoint);
         if any {
             self.changed = true;
-            if endpoint.protocol.has_failed() && !self.failure_told && self.error == 0 {
-                self.error = libc::EIO;
+            if endpoint.protocol.has_failed() {
+                self.tells_peer |= !std::mem::replace(&mut self.peer_told, true);
+                if !self.failure_told && self.error == 0 {
+                    self.error = libc::EIO;
+                }
             }
         }
         bytes
@@ -432,6 +454,7 @@ impl State {
     /// The queue pair took no work for a transfer: the connection is over.
     pub fn could_not_post(&mut self, transfer: &Transfer) -> Result<(), Error> {
         self.connection()?.protocol.handle_sent(transfer.wr_id(), false);
+        self.tells_peer |= !std::mem::replace(&mut self.peer_told, true);
         self.changed = true;
         Ok(())
     }

@@ -68,6 +68,7 @@ mod completer;
 mod completion;
 pub mod congestion;
 mod connection;
+mod injected_error;
 mod kind;
 pub mod packet_counters;
 mod port;
@@ -91,6 +92,7 @@ pub use attributes::{
 };
 pub use completed_work::{Count, Counts};
 pub use completion::{AsyncEvent, Cause, Completion, CompletionKind, FrameNotes, Queue, Status, TagHeader};
+pub use injected_error::InjectedError;
 pub use packet_counters::Counters;
 pub use port::{MAX_TRAIN, Port, TaggedTaken, TakenReceive, Toward};
 pub use queue_pair::{AtOnce, FrameOut, Placement, QueuePair, QueuePairConfig};

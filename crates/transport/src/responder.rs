@@ -242,6 +242,11 @@ impl Responder {
         self.responses.take_acknowledgement()
     }
 
+    /// How many messages were executed.
+    pub fn msn(&self) -> Msn {
+        self.msn
+    }
+
     /// Owes one again.
     pub fn owe_acknowledgement(&mut self, psn: Psn, msn: Msn) {
         self.responses.acknowledge(psn, msn);

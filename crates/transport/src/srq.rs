@@ -77,6 +77,9 @@ pub enum SrqError {
         /// What is posted.
         outstanding: u32,
     },
+    /// A failure script lets the call fail.
+    #[error(transparent)]
+    Injected(#[from] crate::InjectedError),
 }
 
 impl SharedReceiveQueue {

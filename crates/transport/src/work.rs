@@ -340,6 +340,9 @@ pub enum PostError {
     /// Tags for a shared receive queue that matches none.
     #[error("this shared receive queue matches no tags")]
     NoTags,
+    /// A failure script lets the call fail.
+    #[error(transparent)]
+    Injected(#[from] crate::InjectedError),
 }
 
 impl PostError {
@@ -359,6 +362,7 @@ impl PostError {
             PostError::UsesSrq => "uses_srq",
             PostError::NoReceiveQueue => "no_receive_queue",
             PostError::NoTags => "no_tags",
+            PostError::Injected(_) => "injected",
         }
     }
 }

@@ -19,6 +19,7 @@
 //!
 //! ```text
 //! cargo run --example reconnect
+//! cargo build --example reconnect --features scripts     # so that failure scripts reach it
 //! ubiverbs torture --server 'reconnect server 127.0.0.1:7471' -- reconnect client 127.0.0.1:7471
 //! ```
 

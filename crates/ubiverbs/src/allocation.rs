@@ -16,12 +16,13 @@
 //! atomics. The one exception: where nobody may write at all, neither the program nor the NIC for anybody, spans and
 //! peers may read together.
 //!
-//! The memory itself is the heap's, or that of a value which the program gave ([`own`](crate::own)), or a part of an
+//! The memory itself is the heap's, or a mapping's, or that of a value which the program gave ([`own`](crate::own)), or a part of an
 //! arena that nobody else has.
 #![allow(unsafe_code)]
 
 use crate::own::{Kept, Memory as OwnMemory};
 use crate::registration::{Registration, empty, within};
+use hca::Mapping;
 use seam::Error;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::any::Any;
@@ -61,14 +62,18 @@ impl Allocation {
         Allocation::register(context, domain, zeroed(length)?, Access::LOCAL_WRITE).map_err(|error| error.0)
     }
 
-    /// Zeroed memory that peers may reach too.
+    /// Zeroed memory that peers may reach too: where it can be, of a file that those on this host map.
     pub fn shared(
         context: &Arc<dyn seam::Context>,
         domain: ProtectionDomain,
         length: usize,
         access: Access,
     ) -> Result<Arc<Allocation>, Error> {
-        Allocation::register(context, domain, zeroed(length)?, access | Access::LOCAL_WRITE).map_err(|error| error.0)
+        let memory = match Mapping::shareable(length) {
+            Some(mapping) => of_mapping(mapping, length)?,
+            None => zeroed(length)?,
+        };
+        Allocation::register(context, domain, memory, access | Access::LOCAL_WRITE).map_err(|error| error.0)
     }
 
     /// Takes over bytes the program has. Gives them back if they cannot be registered.
@@ -290,6 +295,8 @@ struct Memory {
 enum Owner {
     /// Allocated with this layout.
     Heap(Layout),
+    /// A mapping of a file.
+    File(#[allow(dead_code)] Mapping),
     /// Inside a value of the program's: a [`Kept`].
     Program(Box<dyn Any + Send + Sync>),
     /// A part of an arena, which has it again when this is dropped.
@@ -372,6 +379,12 @@ fn zeroed(length: usize) -> Result<Memory, Error> {
         None if length > 1 << 30 => Err(Error::Register { length, source: "there is not so much memory".into() }),
         None => handle_alloc_error(layout),
     }
+}
+
+/// Memory that is all of a mapping.
+fn of_mapping(mapping: Mapping, length: usize) -> Result<Memory, Error> {
+    let first = NonNull::new(mapping.first()).ok_or_else(empty)?;
+    Ok(Memory { first, length, owner: Owner::File(mapping) })
 }
 
 /// A part of an allocation that has one owner.

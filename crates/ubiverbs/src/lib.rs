@@ -175,7 +175,7 @@ pub use transport::AsyncEvent as QueuePairEvent;
 /// The vocabulary of verbs, shared with the layers below: numbers, states, attributes, statuses.
 pub use transport::packet_counters::{Counters, Incidents, Traffic};
 pub use transport::{
-    Access, AddressVector, AttributeMask, Attributes, CompletionKind, Failure, Kind, Modify, ModifyError, PostError,
-    State, Status,
+    Access, AddressVector, AttributeMask, Attributes, CompletionKind, Failure, InjectedError, Kind, Modify,
+    ModifyError, PostError, State, Status,
 };
 pub use wire::{Gid, Key, Mtu, Psn, Qkey, Qpn, Srqn};

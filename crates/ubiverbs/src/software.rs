@@ -1,6 +1,7 @@
 //! The NIC of this process: ours, in software. One per process, made when it is first asked for; a forked child makes
 //! its own.
 
+use call_faults::strike;
 use hca::{CompletionChannel, Joins, Nic, Notify, Options, Qp, SharedQueue, SharedQueueKind, limits, multicast};
 use latch::PerProcess;
 use latch::lock;
@@ -20,6 +21,7 @@ use transport::{
 };
 use wire::{Gid, Key, Pkey, Qpn, Srqn};
 
+mod call_faults;
 mod connections;
 mod device_memory;
 mod parker;
@@ -99,6 +101,7 @@ impl Backend for Software {
     }
 
     fn open(&self, device: &str) -> Result<Arc<dyn Context>, Error> {
+        strike(&self.nic, "ibv_open_device").map_err(Error::create("a context"))?;
         let devices = self.nic.devices();
         let Some(found) = devices.iter().find(|known| known.name() == device) else {
             let available = devices.iter().map(|known| known.name().into()).collect();
@@ -109,6 +112,7 @@ impl Backend for Software {
     }
 
     fn create_channel(&self) -> Result<Arc<dyn Channel>, Error> {
+        strike(&self.nic, "ibv_create_comp_channel").map_err(Error::create("a channel"))?;
         let made = self.nic.create_channel();
         let channel = made.map_err(|source| Error::System { what: "cannot make a channel", source })?;
         Ok(Arc::new(OurChannel { nic: Arc::clone(&self.nic), channel }))
@@ -210,9 +214,11 @@ unsafe impl Context for Opened {
     }
 
     fn counters(&self) -> Counters {
-        let all = self.nic.counters();
-        let ours = all.into_iter().find(|(device, _)| device.name() == self.context.device().name());
-        ours.map_or(Counters::default(), |(_, counters)| counters)
+        let mut of_ports = Counters::default();
+        let is_ours = |device: &hca::Device| device.name() == self.context.device().name();
+        let ours = self.nic.counters().into_iter().filter(|(device, _)| is_ours(device));
+        ours.for_each(|(_, counters)| of_ports += counters);
+        of_ports
     }
 
     fn clock(&self) -> u64 {
@@ -230,6 +236,8 @@ unsafe impl Context for Opened {
         domain: ProtectionDomain,
         access: Access,
     ) -> Result<Key, Error> {
+        strike(&self.nic, "ibv_reg_mr").map_err(Error::register(length))?;
+        self.context.device().works().map_err(Error::register(length))?;
         // SAFETY: the range stays allocated until the key is deregistered, and may change as the rights say.
         unsafe { self.nic.register(address, length, domain, access) }
             .inspect_err(|error| self.nic.refused("ibv_reg_mr", refusal_errno(error), error))
@@ -241,6 +249,8 @@ unsafe impl Context for Opened {
     }
 
     fn allocate_window(&self, domain: ProtectionDomain, type_2: bool) -> Result<Key, Error> {
+        strike(&self.nic, "ibv_alloc_mw").map_err(Error::create("a memory window"))?;
+        self.context.device().works().map_err(Error::create("a memory window"))?;
         self.nic.allocate_window(domain, type_2).map_err(Error::create("a memory window"))
     }
 
@@ -253,6 +263,8 @@ unsafe impl Context for Opened {
     }
 
     fn allocate_device_memory(&self, length: usize, alignment: usize) -> Result<Arc<dyn DeviceMemory>, Error> {
+        strike(&self.nic, "ibv_alloc_dm").map_err(Error::create("device memory"))?;
+        self.context.device().works().map_err(Error::create("device memory"))?;
         device_memory::allocate(&self.nic, length, alignment)
     }
 
@@ -261,6 +273,8 @@ unsafe impl Context for Opened {
         capacity: u32,
         channel: Option<&Arc<dyn Channel>>,
     ) -> Result<Arc<dyn CompletionQueue>, Error> {
+        strike(&self.nic, "ibv_create_cq").map_err(Error::create("a completion queue"))?;
+        self.context.device().works().map_err(Error::create("a completion queue"))?;
         let channel = match channel {
             Some(channel) => Some(Arc::clone(&own::<OurChannel>(&**channel, "completion channel")?.channel)),
             None => None,
@@ -273,6 +287,7 @@ unsafe impl Context for Opened {
     }
 
     fn create_queue_pair(&self, spec: &QueuePairSpec<'_>) -> Result<Box<dyn QueuePair>, Error> {
+        strike(&self.nic, "ibv_create_qp").map_err(Error::create("a queue pair"))?;
         let srq = match spec.shared {
             Some(shared) => Some(own::<OurShared>(&**shared, "shared receive queue")?.queue.number()),
             None => None,
@@ -317,6 +332,8 @@ unsafe impl Context for Opened {
         max_sge: u32,
         xrc: Option<(u32, &Arc<dyn CompletionQueue>)>,
     ) -> Result<Arc<dyn SharedReceiveQueue>, Error> {
+        strike(&self.nic, "ibv_create_srq").map_err(Error::create("a shared receive queue"))?;
+        self.context.device().works().map_err(Error::create("a shared receive queue"))?;
         let kind = match xrc {
             None => SharedQueueKind::Basic,
             Some((domain, cq)) => {
@@ -339,9 +356,16 @@ unsafe impl Context for Opened {
                 hca::AsyncEvent::Qp(qpn, event) => AsyncEvent::QueuePair(qpn, event),
                 hca::AsyncEvent::CqError(id) => AsyncEvent::CompletionQueueError(id),
                 hca::AsyncEvent::SrqLimit(srqn) => AsyncEvent::SharedReceiveQueueLimit(srqn),
-                hca::AsyncEvent::PortActive => AsyncEvent::PortActive,
-                hca::AsyncEvent::PortError => AsyncEvent::PortError,
-                hca::AsyncEvent::GidChange => AsyncEvent::GidChange,
+                hca::AsyncEvent::SrqError(srqn) => AsyncEvent::SharedReceiveQueueError(srqn),
+                hca::AsyncEvent::PortActive(_) => AsyncEvent::PortActive,
+                hca::AsyncEvent::PortError(_) => AsyncEvent::PortError,
+                hca::AsyncEvent::GidChange(_) => AsyncEvent::GidChange,
+                hca::AsyncEvent::LidChange(_) => AsyncEvent::LidChange,
+                hca::AsyncEvent::PkeyChange(_) => AsyncEvent::PkeyChange,
+                hca::AsyncEvent::SmChange(_) => AsyncEvent::SubnetManagerChange,
+                hca::AsyncEvent::ClientReregister(_) => AsyncEvent::ClientReregister,
+                hca::AsyncEvent::SpeedChange(_) => AsyncEvent::SpeedChange,
+                hca::AsyncEvent::DeviceFatal => AsyncEvent::DeviceFatal,
                 // One that this version of the API has no name for.
                 _ => continue,
             });
@@ -402,6 +426,7 @@ unsafe impl CompletionQueue for OurQueue {
     }
 
     fn resize(&self, capacity: u32) -> Result<(), Error> {
+        strike(&self.nic, "ibv_resize_cq").map_err(Error::create("a completion queue"))?;
         self.nic.resize_cq(&self.queue, capacity).map_err(Error::create("a completion queue"))
     }
 
@@ -441,6 +466,7 @@ unsafe impl QueuePair for OurPair {
     }
 
     fn modify(&self, modify: &Modify) -> Result<(), ModifyError> {
+        strike(&self.nic, "ibv_modify_qp").map_err(|struck| struck.plain())?;
         let modified = self.qp.modify(&self.nic, modify);
         modified.inspect_err(|error| self.nic.refused("ibv_modify_qp", EINVAL, error))
     }
@@ -458,18 +484,22 @@ unsafe impl QueuePair for OurPair {
     }
 
     unsafe fn post_send(&self, requests: &[SendRequest<'_>]) -> Result<(), (usize, PostError)> {
+        strike(&self.nic, "ibv_post_send").map_err(|struck| (0, struck.plain().into()))?;
         self.qp.post_send(&self.nic, requests)
     }
 
     unsafe fn post_receive(&self, requests: &[ReceiveRequest<'_>]) -> Result<(), (usize, PostError)> {
+        strike(&self.nic, "ibv_post_recv").map_err(|struck| (0, struck.plain().into()))?;
         self.qp.post_receive(&self.nic, requests)
     }
 
     fn attach(&self, group: Gid) -> Result<(), Error> {
+        strike(&self.nic, "ibv_attach_mcast").map_err(Error::create("a membership"))?;
         self.qp.attach(&self.nic, group).map_err(Error::create("a membership"))
     }
 
     fn detach(&self, group: Gid) -> Result<(), Error> {
+        strike(&self.nic, "ibv_detach_mcast").map_err(Error::create("a membership"))?;
         self.qp.detach(&self.nic, group).map_err(Error::create("a membership"))
     }
 
@@ -493,10 +523,12 @@ unsafe impl SharedReceiveQueue for OurShared {
     }
 
     unsafe fn post(&self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
+        strike(&self.nic, "ibv_post_srq_recv").map_err(|struck| struck.plain())?;
         self.nic.post_shared(&self.queue, request, 0)
     }
 
     fn modify(&self, modify: &SrqModify) -> Result<(), SrqError> {
+        strike(&self.nic, "ibv_modify_srq").map_err(|struck| struck.plain())?;
         self.nic.modify_srq(&self.queue, modify)
     }
 

@@ -17,7 +17,7 @@ impl Host for Small {
         Rc::new(vec![Process { pid: 1, uid: 0, command: "x".into(), report: Some(self.0.clone()) }])
     }
 
-    fn counters(&mut self, _: &str) -> Counters {
+    fn counters(&mut self, _: &str, _: u32) -> Counters {
         Counters::default()
     }
 

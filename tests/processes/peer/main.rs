@@ -22,6 +22,7 @@ const ROLES: &[(&str, fn(&str))] = &[
     ("progress", stage::progress::peer),
     ("rates", stage::rates::peer),
     ("removal", stage::ids::removal),
+    ("scripts", stage::scripts::peer),
     ("shared_memory", stage::shared_memory::peer),
     ("two_processes", stage::two_processes::peer),
 ];

@@ -15,12 +15,14 @@ pub mod neighbours;
 mod other;
 pub mod progress;
 pub mod rates;
+pub mod scripts;
 pub mod shared_memory;
 pub mod two_processes;
 
 pub use other::Other;
 
-use hca::{CompletionQueue, Joins, Nic, Options, Qp};
+use hca::{CompletionQueue, Joins, Mapping, Nic, Options, Qp};
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use transport::{
@@ -51,12 +53,55 @@ pub struct End {
     /// Where its work completes.
     pub cq: Arc<CompletionQueue>,
     /// Its memory, [`LENGTH`] bytes.
-    pub memory: Vec<u64>,
+    pub memory: EndMemory,
     /// The memory's key, local and remote.
     pub key: Key,
     /// How to reach this host.
     pub av: AddressVector,
 }
+
+/// Memory of an end.
+#[derive(Debug)]
+pub enum EndMemory {
+    /// Of the heap.
+    Heap(Vec<u64>),
+    /// Of a file that peers may map.
+    Shareable(Mapping),
+}
+
+impl EndMemory {
+    fn new(is_shareable: bool) -> EndMemory {
+        match is_shareable {
+            true => EndMemory::Shareable(Mapping::shareable(LENGTH).expect("the system has files in memory")),
+            false => EndMemory::Heap(vec![0; LENGTH / 8]),
+        }
+    }
+}
+
+impl Deref for EndMemory {
+    type Target = [u64];
+
+    fn deref(&self) -> &[u64] {
+        match self {
+            EndMemory::Heap(words) => words,
+            // SAFETY: so many zeroed bytes from a page's boundary on; peers write them when tests expect it.
+            EndMemory::Shareable(map) => unsafe { std::slice::from_raw_parts(map.first().cast(), LENGTH / 8) },
+        }
+    }
+}
+
+impl DerefMut for EndMemory {
+    fn deref_mut(&mut self) -> &mut [u64] {
+        match self {
+            EndMemory::Heap(words) => words,
+            // SAFETY: as above; the mapping is borrowed for as long.
+            EndMemory::Shareable(map) => unsafe { std::slice::from_raw_parts_mut(map.first().cast(), LENGTH / 8) },
+        }
+    }
+}
+
+/// An end of a process that has this variable has memory that peers may map.
+pub const SHAREABLE_VARIABLE: &str = "UBIVERBS_TEST_SHAREABLE";
 
 impl Default for End {
     fn default() -> End {
@@ -86,10 +131,19 @@ impl End {
 
     /// Another queue pair of the same process.
     pub fn another(&self) -> End {
-        End::on(&self.nic)
+        End::with(&self.nic, matches!(self.memory, EndMemory::Shareable(_)))
+    }
+
+    /// An end on a NIC of its own, with memory that peers may map, or not.
+    pub fn with_memory(is_shareable: bool) -> End {
+        End::with(&Nic::open().unwrap(), is_shareable)
     }
 
     fn on(nic: &Arc<Nic>) -> End {
+        End::with(nic, std::env::var_os(SHAREABLE_VARIABLE).is_some())
+    }
+
+    fn with(nic: &Arc<Nic>, is_shareable: bool) -> End {
         let nic = Arc::clone(nic);
         let device = nic.devices().into_iter().find(|device| device.name() == "ubi_lo").expect("a device for lo");
         let context = nic.open_device(&device).unwrap();
@@ -115,7 +169,7 @@ impl End {
             xrc_domain: None,
         };
         let qp = nic.create_qp(config, joins).unwrap();
-        let mut memory = vec![0u64; LENGTH / 8];
+        let mut memory = EndMemory::new(is_shareable);
         let spec = memory::RegionSpec {
             translation: memory::Translation { address: memory.as_mut_ptr().cast(), length: LENGTH, iova: None },
             domain,

@@ -38,8 +38,48 @@ do = 'kill'
 signal = 'TERM'
 ";
 
+/// What files say of a port while it is broken, and afterwards.
+const PORT: &str = "[[failure]]
+at = '300ms'
+for = '2s'
+device = 'ubi_1'
+do = 'port-down'
+
+[[failure]]
+at = '200ms'
+for = '2s'
+device = 'ubi_1'
+do = 'link-speed'
+speed = '25G'
+
+[[failure]]
+at = '200ms'
+for = '2s'
+device = 'ubi_1'
+do = 'gid-change'
+gid = '10.9.8.7'
+
+[[failure]]
+at = '200ms'
+for = '2s'
+device = 'ubi_1'
+do = 'lid-change'
+lid = 7
+";
+
+/// One program holds the device, others look at files.
+const LOOK: &str = "cd /sys/class/infiniband; port=/sys/class/infiniband/ubi_1/ports/1
+look() { cat $port/state $port/phys_state $port/rate $port/lid $port/gids/0 /sys/class/infiniband/ubi_0/ports/1/state; }
+ibv_asyncwatch -d ubi_1 > /dev/null & watch=$!
+until grep -q DOWN $port/state; do kill -0 $watch || exit 3; done; look
+until grep -q ACTIVE $port/state; do kill -0 $watch || exit 4; done; look
+kill $watch";
+
 pub fn tests() -> Vec<Test> {
-    let mut tests = vec![Test::new("a failure script: ibv_asyncwatch sees its events", events)];
+    let mut tests = vec![
+        Test::new("a failure script: ibv_asyncwatch sees its events", events),
+        Test::new("a failure script: files of a port follow it", files),
+    ];
     for link in Link::BOTH {
         let name = format!("a failure script: rping over a port that flaps, {}", link.name());
         tests.push(Test::new(name, move |stage| flap(stage, link)));
@@ -62,6 +102,20 @@ fn events(stage: &Stage) -> Result<(), String> {
     let line = "stdbuf -oL ibv_asyncwatch -d ubi_1";
     let ended = stage.end(&mut stage.run_on(&stage.alone, None, &options, line))?;
     expect(&ended.text, &["(10), port 1", "(9), port 1", "(11), port 1", "(8), port 1"])
+}
+
+fn files(stage: &Stage) -> Result<(), String> {
+    let (options, _) = options(stage, "files", PORT)?;
+    let mut command = stage.run_on(&stage.alone, None, &options, "sh -c");
+    let ended = stage.end(command.arg(LOOK))?;
+    let gid = |address: &str| format!("0000:0000:0000:0000:0000:ffff:{address}");
+    let (broken, whole) = (gid("0a09:0807"), gid("7f00:0002"));
+    let wanted = [
+        ["1: DOWN", "3: Disabled", "25 Gb/sec (1X EDR)", "0x7", &broken, "4: ACTIVE"],
+        ["4: ACTIVE", "5: LinkUp", "100 Gb/sec (4X EDR)", "0x0", &whole, "4: ACTIVE"],
+    ]
+    .concat();
+    if ended.text.lines().eq(wanted) { Ok(()) } else { Err(format!("{}: {}", ended.status, ended.text)) }
 }
 
 fn flap(stage: &Stage, link: Link) -> Result<(), String> {

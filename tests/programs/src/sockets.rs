@@ -51,6 +51,10 @@ pub fn tests() -> Vec<Test> {
     tests.extend(all_of(&NGINX, [Test::new("sockets: curl from nginx", |stage| apart(stage, nginx))]));
     tests.extend(all_of(&REDIS, [Test::new("sockets: redis-server and redis-cli", |stage| apart(stage, redis))]));
     tests.extend(all_of(&RSYNC, [Test::new("sockets: rsync from its daemon and to it", |stage| apart(stage, rsync))]));
+    for what in ["complete'\nstatus = 'RETRY_EXC_ERR", "cq-overrun"] {
+        let name = format!("sockets: curl hears of {} at its server", what.split('\'').next().unwrap_or_default());
+        tests.push(Test::new(name, move |stage| apart(stage, |stage| broken(stage, what))));
+    }
     tests.push(Test::new("sockets: a static program is refused", of_a_static_program));
     tests
 }
@@ -111,7 +115,7 @@ fn serve(stage: &Stage, line: &str, port: u16) -> Result<Running, String> {
 }
 
 /// A test that is told from those before it: the kernel remembers their connections over TCP for a minute.
-fn apart(stage: &Stage, test: fn(&Stage) -> Result<(), String>) -> Result<(), String> {
+fn apart(stage: &Stage, test: impl FnOnce(&Stage) -> Result<(), String>) -> Result<(), String> {
     stage.tcp_before.replace(tcp(stage)?);
     test(stage)
 }
@@ -234,6 +238,27 @@ fn http_server(stage: &Stage) -> Result<(), String> {
         return Err(format!("curl where nobody listens: {}\n{}", ended.status, ended.text));
     }
     expect(&server.text(), &["GET /content HTTP/1.1\" 200"])
+}
+
+/// The server's side of a connection fails in the middle of a file. The client hears of it: it neither waits for ever
+/// nor takes this for the end of the file.
+fn broken(stage: &Stage, what: &str) -> Result<(), String> {
+    let (directory, _) = place(stage, "broken")?;
+    let (port, script) = (stage.next_port(), directory.join("script.toml"));
+    let text = format!("[[failure]]\nafter = {{ messages = 20 }}\ndo = '{what}'\n");
+    fs::write(&script, text).map_err(|e| format!("{}: {e}", script.display()))?;
+    let line = format!("/usr/bin/python3 -u -m http.server -d {} --bind 127.0.0.1 {port}", directory.display());
+    let options = [options(), vec!["--script".to_owned(), script.display().to_string()]].concat();
+    let server = stage.start("server", &mut stage.run_on(&stage.alone, None, &options, &line))?;
+    host::wait("the server to listen", || host::listens(server.id(), port).unwrap_or(false))
+        .map_err(|e| format!("{e}\n{}", server.told()))?;
+    let got = directory.join("got");
+    let line = format!("curl -sS --max-time 60 -o {} http://127.0.0.1:{port}/content", got.display());
+    let ended = stage.end(&mut command(stage, &line))?;
+    match ended.status.code() {
+        Some(56) => Ok(()),
+        _ => Err(format!("{line}: {}\n{}\n{}", ended.status, ended.last(), server.told())),
+    }
 }
 
 /// What the kernel's tables do not say: the packets are those of RDMA, with the bytes in them.

@@ -93,7 +93,7 @@ pub extern "C" fn rdma_get_request(listen: Handle<'_, rdma_cm_id>, mut id: Out<'
         refuse_if!(!it.is_synchronous(), Errno::invalid("the id has an event channel, where its requests are"));
         it.drop_event();
         let channel = Arc::clone(&it.state().channel);
-        let event = event::next(&channel)?;
+        let event = event::next(it.id.nic(), &channel)?;
         let (kind, status) = outcome(&event)?;
         // SAFETY: it is destroyed only if the event is a request, for which it was made and which alone has it.
         let asked = unsafe { Owned::new(subject(&event)?) };

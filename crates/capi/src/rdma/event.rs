@@ -16,8 +16,8 @@ use abi::{
     Handle, Out, Owned, rdma_cm_event, rdma_cm_event_param, rdma_cm_id, rdma_conn_param, rdma_event_channel,
     rdma_ud_param,
 };
-use hca::Sleep;
 use hca::cm::{Body, Event, EventChannel, EventKind, Id};
+use hca::{ConnectionWait, Nic, Sleep};
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::fmt;
 use std::io::ErrorKind;
@@ -32,9 +32,9 @@ use wire::cm::RejectReason;
 const INNER_CALLS: [&str; 2] = ["ibv_modify_qp", "ibv_attach_mcast"];
 
 /// The next event of a channel. Waits for it, unless the descriptor does not block.
-pub(super) fn next(channel: &EventChannel) -> Result<Owned<'static, rdma_cm_event>, Errno> {
+pub(super) fn next(nic: &Nic, channel: &EventChannel) -> Result<Owned<'static, rdma_cm_event>, Errno> {
     loop {
-        let happened = match channel.take() {
+        let happened = match nic.wait_for_connection_event(channel) {
             Err(error) if error.kind() == ErrorKind::Interrupted && signals::all_handlers_restart() => continue,
             answer => answer?,
         };
@@ -258,7 +258,7 @@ impl ConnectionId {
         }
         self.drop_event();
         let channel = Arc::clone(&self.state().channel);
-        let event = next(&channel)?;
+        let event = next(self.id.nic(), &channel)?;
         let (kind, status) = outcome(&event)?;
         set_field!(self.base, event, event.into_ptr());
         let code = match status {
@@ -304,7 +304,7 @@ pub extern "C-unwind" fn rdma_get_cm_event(
     channel: *mut rdma_event_channel,
     event: Out<'_, *mut rdma_cm_event>,
 ) -> c_int {
-    call_that_waits(NextEvent { channel, event, held: null() })
+    call_that_waits(NextEvent { channel, event, held: null(), wait: ConnectionWait::default() })
 }
 
 /// The call, while it waits.
@@ -314,6 +314,7 @@ struct NextEvent<'a> {
     /// The channel itself, from `Arc::into_raw`, or null: held while this thread waits, though the program may destroy
     /// its own.
     held: *const EventChannel,
+    wait: ConnectionWait,
 }
 
 impl Waits for NextEvent<'_> {
@@ -334,18 +335,34 @@ impl Waits for NextEvent<'_> {
         }
         // SAFETY: from `Arc::into_raw`, and not dropped before `end`.
         let channel = unsafe { &*self.held };
-        while let Some(happened) = channel.try_take() {
+        self.wait.sleep = *sleep;
+        loop {
+            let happened = match channel.try_take() {
+                None if channel.is_nonblocking()? => return Err(Errno::of(libc::EAGAIN)),
+                None => match Nic::present() {
+                    Some(nic) => nic.look_for_connection_event(channel, &mut self.wait),
+                    None => {
+                        self.wait.sleep = Sleep::on([channel.raw_fd()], None);
+                        None
+                    }
+                },
+                taken => taken,
+            };
+            let Some(happened) = happened else {
+                *sleep = self.wait.sleep;
+                return Ok(Turn::Sleep);
+            };
             if let Some(event) = hand_over(happened) {
                 self.event.write(event.into_c());
                 return Ok(Turn::Done);
             }
         }
-        refuse_if!(channel.is_nonblocking()?, Errno::of(libc::EAGAIN));
-        *sleep = Sleep::on([channel.raw_fd()], None);
-        Ok(Turn::Sleep)
     }
 
     fn end(&mut self) {
+        if let Some(nic) = Nic::present() {
+            nic.end_connection_wait(&mut self.wait);
+        }
         if !self.held.is_null() {
             // SAFETY: from `Arc::into_raw`, and no reference to it is left.
             drop(unsafe { Arc::from_raw(std::mem::replace(&mut self.held, null())) });

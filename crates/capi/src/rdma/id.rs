@@ -215,7 +215,7 @@ impl ConnectionId {
             let pd = device.join()?;
             state.device = Some(device);
             set_field!(self.base, verbs, device.context().as_ptr());
-            set_field!(self.base, port_num, 1);
+            set_field!(self.base, port_num, self.id.port_number());
             if field!(self.base, pd).is_null() {
                 set_field!(self.base, pd, pd);
             }

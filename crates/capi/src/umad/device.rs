@@ -1,7 +1,7 @@
 //! Devices and ports as programs of management see them: lists of names, and what the kernel's files would say.
 
 use super::negative;
-use super::resolve::{self, ONLY_PORT};
+use super::resolve;
 use crate::boundary::{caught, number, report};
 use crate::device::copy_string;
 use crate::errno::{Errno, refuse_if};
@@ -62,7 +62,7 @@ pub(super) fn zeroed<T>(count: usize) -> Result<*mut T, Errno> {
     if place.is_null() { Err(Errno::NO_MEMORY) } else { Ok(place) }
 }
 
-/// What is known of the port of a device. Its partition keys are C's to free.
+/// What is known of a port. Its partition keys are C's to free.
 fn port_of(device: &hca::Device) -> Result<umad_port, Errno> {
     let pkeys = zeroed::<u16>(1)?;
     // SAFETY: room for one.
@@ -70,7 +70,7 @@ fn port_of(device: &hca::Device) -> Result<umad_port, Errno> {
     let mut port = umad_port::zeroed();
     let now = device.port();
     copy_string(&mut port.ca_name, device.name());
-    port.portnum = ONLY_PORT;
+    port.portnum = device.port_number().into();
     port.state = if now.active { abi::IBV_PORT_ACTIVE } else { abi::IBV_PORT_DOWN } as c_uint;
     // Link up, or disabled.
     port.phys_state = if now.active { 5 } else { 3 };
@@ -86,17 +86,32 @@ fn port_of(device: &hca::Device) -> Result<umad_port, Errno> {
     Ok(port)
 }
 
-/// What is known of a device and its port.
-pub(super) fn ca_of(device: &hca::Device) -> Result<umad_ca, Errno> {
+/// What is known of a device and its ports.
+pub(super) fn ca_of(device: &Arc<hca::Device>) -> Result<umad_ca, Errno> {
     let mut ca = umad_ca::zeroed();
     copy_string(&mut ca.ca_name, device.name());
     ca.node_type = ADAPTER_NODE;
-    ca.numports = ONLY_PORT;
+    ca.numports = device.port_count().into();
     copy_string(&mut ca.fw_ver, env!("CARGO_PKG_VERSION"));
     copy_string(&mut ca.ca_type, "ubiverbs");
     copy_string(&mut ca.hw_ver, "0x1");
     ca.node_guid = device.guid().to_be();
     ca.system_guid = device.guid().to_be();
+    // Port 0 is that of switches.
+    for (place, port) in ca.ports.iter_mut().skip(1).zip(device.ports()) {
+        match allocated(port) {
+            Ok(port) => *place = port,
+            Err(error) => {
+                release(&mut ca);
+                return Err(error);
+            }
+        }
+    }
+    Ok(ca)
+}
+
+/// A port in memory of C's allocator.
+fn allocated(device: &hca::Device) -> Result<*mut umad_port, Errno> {
     let port = zeroed::<umad_port>(1)?;
     match port_of(device) {
         // SAFETY: new, with room for one.
@@ -107,10 +122,7 @@ pub(super) fn ca_of(device: &hca::Device) -> Result<umad_ca, Errno> {
             return Err(error);
         }
     }
-    if let Some(place) = ca.ports.get_mut(ONLY_PORT as usize) {
-        *place = port;
-    }
-    Ok(ca)
+    Ok(port)
 }
 
 /// A device with its ports.
@@ -199,15 +211,17 @@ pub unsafe extern "C" fn umad_get_ca_portguids(name: *const c_char, guids: *mut 
             return Ok(0);
         }
         // Port 0 is that of switches.
-        refuse_if!(max < ONLY_PORT + 1, Errno::NO_MEMORY);
-        let gid = device.port().gid(0).unwrap_or_default().octets();
-        let guid = gid.last_chunk::<8>().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
-        // SAFETY: not null, so with room for two and more.
-        unsafe {
-            guids.write_unaligned(0);
-            guids.add(1).write_unaligned(guid);
+        let count = c_int::from(device.port_count()) + 1;
+        refuse_if!(max < count, Errno::NO_MEMORY);
+        // SAFETY: not null, so with room for `max`, which is no less than was counted.
+        unsafe { guids.write_unaligned(0) };
+        for (at, port) in (1..).zip(device.ports()) {
+            let gid = port.port().gid(0).unwrap_or_default().octets();
+            let guid = gid.last_chunk::<8>().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+            // SAFETY: as above.
+            unsafe { guids.add(at).write_unaligned(guid) };
         }
-        Ok(ONLY_PORT + 1)
+        Ok(count)
     })
 }
 
@@ -229,7 +243,9 @@ pub unsafe extern "C" fn umad_get_issm_path(
         // SAFETY: null or a string, says the caller.
         let wanted = unsafe { resolve::name(name) };
         let device = resolve::device(&devices, wanted, Some(number))?.ok_or(Errno::INVALID)?;
-        let at = devices.iter().position(|known| Arc::ptr_eq(known, &device)).unwrap_or(0);
+        // The files are counted as ports are.
+        let at = devices.iter().flat_map(|known| known.ports()).position(|known| Arc::ptr_eq(known, &device));
+        let at = at.unwrap_or(0);
         let text = format!("/dev/infiniband/issm{at}");
         // SAFETY: room for `max` characters, the zero at the end included.
         let field = unsafe { std::slice::from_raw_parts_mut(path, room) };

@@ -1,6 +1,6 @@
 //! Pairs of devices for subnet and for general management, which releases after 44 know. Here both are the same device.
 
-use super::resolve::{self, ONLY_PORT};
+use super::resolve;
 use crate::boundary::number;
 use crate::device::copy_string;
 use crate::errno::{Errno, refuse_if};
@@ -24,7 +24,7 @@ pub unsafe extern "C" fn umad_get_smi_gsi_pairs(pairs: *mut umad_ca_pair, max: u
         let (_, mut devices) = resolve::devices()?;
         devices.sort_by(|one, other| one.name().cmp(other.name()));
         // A port without address has no GUID to tell it by.
-        let usable = devices.iter().filter(|device| device.port().gid(0).is_some());
+        let usable = devices.iter().filter(|device| device.ports().any(|port| port.port().gid(0).is_some()));
         let mut count = 0;
         for (at, device) in usable.take(max).enumerate() {
             // SAFETY: fewer than there is room for.
@@ -56,12 +56,13 @@ pub unsafe extern "C" fn umad_get_smi_gsi_pair_by_ca_name(
         let wanted = unsafe { resolve::name(name) };
         let fits = |device: &&std::sync::Arc<hca::Device>| match wanted {
             Some(wanted) => wanted.to_bytes() == device.name().as_bytes(),
-            None => device.port().active,
+            None => resolve::active_port(device).is_some(),
         };
-        let device = devices.iter().find(fits).filter(|_| matches!(c_int::from(port), 0 | ONLY_PORT));
+        let number = if port == 0 { 1 } else { port };
+        let device = devices.iter().find(fits).and_then(|device| device.at_port(number));
         let device = device.ok_or(Errno::of(libc::ENODEV))?;
         // SAFETY: not null, so with room for one.
-        unsafe { pair.write(pair_of(device, ONLY_PORT as u32)) };
+        unsafe { pair.write(pair_of(device, number.into())) };
         Ok(0)
     })
 }

@@ -6,9 +6,6 @@ use crate::log;
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::Arc;
 
-/// The one port.
-pub(super) const ONLY_PORT: c_int = 1;
-
 /// The NIC and the devices that the program sees, in order.
 pub(super) fn devices() -> Result<(Arc<hca::Nic>, Vec<Arc<hca::Device>>), Errno> {
     let nic = hca::Nic::of_process().inspect_err(|error| log::print(with_sources(error)))?;
@@ -34,7 +31,7 @@ pub(super) unsafe fn name<'a>(name: *const c_char) -> Option<&'a CStr> {
 pub(super) enum Found {
     /// This device and port, which need not exist.
     Named(c_int),
-    /// The first device that will do.
+    /// The first port that will do, as a device.
     Device(Arc<hca::Device>),
 }
 
@@ -42,24 +39,26 @@ pub(super) enum Found {
 pub(super) fn resolve(devices: &[Arc<hca::Device>], name: Option<&CStr>, port: Option<c_int>) -> Result<Found, Errno> {
     let no_device = || Err(Errno::of(libc::ENODEV));
     match (name, port) {
-        (Some(_), None) => Ok(Found::Named(ONLY_PORT)),
+        (Some(_), None) => Ok(Found::Named(1)),
         (Some(_), Some(port)) if port != 0 => Ok(Found::Named(port)),
         // Ethernet is second choice, and a port that is disabled is none.
-        (Some(name), _) => match named(devices, name).filter(|device| device.port().active) {
-            Some(_) => Ok(Found::Named(ONLY_PORT)),
+        (Some(name), _) => match named(devices, name).and_then(active_port) {
+            Some(port) => Ok(Found::Device(port)),
             None => no_device(),
         },
         (None, _) if devices.is_empty() => no_device(),
         // A port by its number is looked for among those of InfiniBand only; a name that no device has is made up.
         (None, Some(port)) if port > 0 => Ok(Found::Named(port)),
-        (None, _) => match devices.iter().find(|device| device.port().active) {
-            Some(device) => Ok(Found::Device(Arc::clone(device))),
-            None => Ok(Found::Named(ONLY_PORT)),
-        },
+        (None, _) => Ok(devices.iter().find_map(active_port).map_or(Found::Named(1), Found::Device)),
     }
 }
 
-/// The device and port to use; none where there is no such device or no such port.
+/// The first port of a device that is active.
+pub(super) fn active_port(device: &Arc<hca::Device>) -> Option<Arc<hca::Device>> {
+    device.ports().find(|port| port.port().active).cloned()
+}
+
+/// The port to use, as a device; none where there is no such device or no such port.
 pub(super) fn device(
     devices: &[Arc<hca::Device>],
     wanted: Option<&CStr>,
@@ -67,7 +66,9 @@ pub(super) fn device(
 ) -> Result<Option<Arc<hca::Device>>, Errno> {
     Ok(match resolve(devices, wanted, port)? {
         Found::Device(device) => Some(device),
-        Found::Named(ONLY_PORT) => wanted.and_then(|wanted| named(devices, wanted)).cloned(),
-        Found::Named(_) => None,
+        Found::Named(number) => {
+            let device = wanted.and_then(|wanted| named(devices, wanted));
+            device.and_then(|device| device.at_port(u8::try_from(number).ok()?)).cloned()
+        }
     })
 }

@@ -391,6 +391,28 @@ static void freed_and_destroyed(void)
 	CHECK(!ibv_dereg_mr(source) && !ibv_dereg_mr(target));
 }
 
+/* A failure script lets the first copy fail: one of the source, for the sender. The next ones work. */
+static void struck(void)
+{
+	CUdeviceptr here = allocate(1 << 20), there = allocate(1 << 20);
+	struct ibv_mr *source = region(here, 1 << 20), *target = region(there, 1 << 20);
+	struct ibv_sge from = part(source, here, 1 << 20);
+
+	fill(here, 1 << 20, 9);
+	make_pair();
+	NEED(!post(left, 1, IBV_WR_RDMA_WRITE, &from, there, target->rkey));
+	CHECK(completion(cq).status == IBV_WC_LOC_PROT_ERR);
+	drop_pair();
+	make_pair();
+	NEED(!post(left, 1, IBV_WR_RDMA_WRITE, &from, there, target->rkey));
+	success(1, IBV_WC_RDMA_WRITE);
+	CHECK(holds(there, 1 << 20, 9));
+	drop_pair();
+	CHECK(!ibv_dereg_mr(source) && !ibv_dereg_mr(target));
+	CU(cuMemFree_v2)(here);
+	CU(cuMemFree_v2)(there);
+}
+
 int main(int argc, char **argv)
 {
 	/* Milliseconds until a call of the driver is given up. */
@@ -405,6 +427,11 @@ int main(int argc, char **argv)
 	NEED(!CU(cuInit)(0) && !CU(cuDeviceGet)(&device, 0));
 	NEED(!CU(cuCtxCreate_v2)(&gpu_context, 0, device));
 	NEED((context = open_lo()) && (pd = ibv_alloc_pd(context)) && (cq = ibv_create_cq(context, 64, NULL, NULL, 0)));
+	if (argc > 2) {
+		struck();
+		CHECK(!ibv_destroy_cq(cq) && !ibv_dealloc_pd(pd) && !ibv_close_device(context));
+		return failures != 0;
+	}
 	every_kind_of_work();
 	mixed();
 	by_descriptor_and_iova();

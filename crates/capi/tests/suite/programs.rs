@@ -46,12 +46,13 @@ on_both_links! {
     messages_find_the_buffers_that_their_tags_match: "cc" "tag_matching.c",
     threads_with_little_stack_are_refused_and_not_ended: "cc" "stacks.c",
     nics_of_one_host_reach_one_another: "cc" "several_nics.c",
+    ports_of_a_nic_are_used_and_broken_one_by_one: "cc" "several_ports.c",
     programs_hear_what_a_failure_script_breaks: "cc" "broken_on_purpose.c",
     processes_fork_and_close_and_become_another_while_a_script_breaks_them: "cc" "broken_processes.c",
 }
 
 /// The stand-in for a GPU's driver, which a program loads as it would load the driver.
-fn gpu_driver() -> PathBuf {
+pub fn gpu_driver() -> PathBuf {
     static COMPILED: OnceLock<PathBuf> = OnceLock::new();
     let compile = || {
         let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stand-in-libcuda.so.1");
@@ -89,6 +90,16 @@ fn memory_of_a_gpu_moves_between_processes() {
     ] {
         succeed(on_link(link, &program).arg(gpu_driver()).args(how));
     }
+}
+
+/// Where packets meet faults, trains are cut into packets, and the name of a payload cannot be cut.
+#[test]
+fn memory_of_a_gpu_moves_between_processes_whose_packets_meet_faults() {
+    let program = compile("cc", "gpu_pair.c");
+    let script = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gpu-duplicates.toml");
+    std::fs::write(&script, "[[failure]]\ndo = 'duplicate'\nchance = '1%'\n").expect("a place for the script");
+    let _turn = alone();
+    succeed(on_link(Link::SharedMemory, &program).arg(gpu_driver()).arg("closed").env("UBIVERBS_SCRIPT", &script));
 }
 
 fn run_to_its_end(link: Link, compiler: &str, source: &str) {

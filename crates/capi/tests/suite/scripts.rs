@@ -2,6 +2,7 @@
 //! what struck, and the same seed strikes the same.
 
 use crate::library::{self, Link, alone, compile, on_link};
+use crate::programs::gpu_driver;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -21,7 +22,11 @@ fn own_file(name: &str) -> PathBuf {
 
 /// Runs the program under a script, which must end well.
 fn run_with(link: Link, script: &str, what: &str, environment: &[(&str, &str)]) -> Run {
-    let program = compile("cc", "scripts.c");
+    run_program(link, "scripts.c", script, what, environment)
+}
+
+fn run_program(link: Link, source: &str, script: &str, what: &str, environment: &[(&str, &str)]) -> Run {
+    let program = compile("cc", source);
     let (file, report) = (own_file("script.toml"), own_file("report.json"));
     std::fs::write(&file, script).unwrap();
     let output = {
@@ -89,6 +94,33 @@ fn a_completion_fails_as_on_hardware_and_the_rest_is_flushed() {
 }
 
 #[test]
+fn a_status_strikes_work_that_can_have_it() {
+    let complete =
+        |status: &str| format!("[[failure]]\nafter = {{ messages = 3 }}\ndo = 'complete'\nstatus = '{status}'\n");
+    for link in [Link::SharedMemory, Link::Udp] {
+        // A requester's: receives pass, and do not count.
+        let run = run_with(link, &complete("REM_ACCESS_ERR"), "sends 8 3", &[]);
+        assert_eq!(lines(&run, "send ")[2], "3: status 10 vendor 136", "{}", run.stdout);
+        assert!(lines(&run, "receive ").iter().all(|line| line.contains("status 0 ")), "{}", run.stdout);
+        // A responder's.
+        let run = run_with(link, &complete("LOC_ACCESS_ERR"), "sends 2 8", &[]);
+        assert_eq!(lines(&run, "receive ")[1..3], ["2: status 0 vendor 0", "3: status 8 vendor 0"], "{}", run.stdout);
+        assert!(lines(&run, "receive ")[3..].iter().all(|line| line.contains("status 5 ")), "{}", run.stdout);
+        assert_eq!(lines(&run, "b state "), ["6"]);
+    }
+}
+
+#[test]
+fn a_copy_of_gpu_memory_fails() {
+    let driver = gpu_driver().display().to_string();
+    for link in [Link::SharedMemory, Link::Udp] {
+        let run = run_program(link, "gpu.c", "[[failure]]\ndo = 'gpu-copy-fails'\n", &format!("{driver} struck"), &[]);
+        let [strike] = &run.report[..] else { panic!("{:?}", run.report) };
+        assert!(strike.contains("\"do\":\"gpu-copy-fails\"") && strike.contains("\"phase\":\"begin\""), "{strike}");
+    }
+}
+
+#[test]
 fn an_unreliable_send_that_fails_stops_the_send_queue_only() {
     let script = "[[failure]]\nqueue-pair = { order = 1 }\ndo = 'complete'\nstatus = 'LOC_PROT_ERR'\n";
     let run = run(script, "unreliable 8 0");
@@ -128,10 +160,12 @@ fn a_queue_pair_breaks_with_its_event() {
 
 #[test]
 fn events_come_without_a_cause() {
-    for (what, event) in [("path-migrated", "6"), ("path-migration-failed", "7"), ("cq-overrun", "0")] {
+    // A completion queue that dies takes its queue pairs along: IBV_EVENT_QP_FATAL of both.
+    let dies = ["0", "1", "1"];
+    for (what, events) in [("path-migrated", &["6"][..]), ("path-migration-failed", &["7"]), ("cq-overrun", &dies)] {
         let script = format!("[[failure]]\nafter = {{ messages = 8 }}\ndo = '{what}'\n");
         let run = run(&script, "sends 0 0 1");
-        assert_eq!(lines(&run, "event "), [event], "{what}: {}", run.stdout);
+        assert_eq!(lines(&run, "event "), events, "{what}: {}", run.stdout);
     }
 }
 

@@ -18,6 +18,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 /// Take away the files of a program when it has ended; `ubiverbs run` starts this
 #[derive(Args, Clone, Debug)]
@@ -35,7 +36,7 @@ pub struct Options {
 }
 
 /// Writes the files of these devices and sees that they go when this process does; answers where they are.
-pub fn provide(devices: &[Device]) -> Result<PathBuf, Failure> {
+pub fn provide(devices: &[Arc<Device>]) -> Result<PathBuf, Failure> {
     // Programs are shown paths without this one's beginning, so it must be as the system resolves it.
     let place = std::env::temp_dir();
     let place = place.canonicalize().map_err(|source| Failure::Open { path: place, source })?;
@@ -74,13 +75,13 @@ pub fn fresh_directory(place: &Path) -> Result<PathBuf, Failure> {
 /// Leaves a process behind that takes the directory away when this process has ended, whatever it is by then. That one
 /// is no child of ours: the program may wait for all its children. Where orphans become our children (we are the first
 /// process of a container) there is none, and the directory stays.
-fn tidy_later(directory: &Path, devices: &[Device]) -> io::Result<()> {
+fn tidy_later(directory: &Path, devices: &[Arc<Device>]) -> io::Result<()> {
     let adopts = rustix::process::child_subreaper().is_ok_and(|it| it.is_some());
     if std::process::id() == 1 || adopts {
         return Ok(());
     }
     let us = std::process::id().to_string();
-    let names: Vec<&str> = devices.iter().map(Device::name).collect();
+    let names: Vec<&str> = devices.iter().map(|device| device.name()).collect();
     let devices = format!("--devices={}", names.join(","));
     let status = itself()?.args(["tidy", &devices, &us]).arg(directory).stdout(Stdio::null()).status()?;
     if status.success() { Ok(()) } else { Err(io::Error::other("nobody would take it away again")) }

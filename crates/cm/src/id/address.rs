@@ -9,7 +9,9 @@ use wire::{Gid, Mtu};
 pub struct LocalAddress {
     /// The address.
     pub gid: Gid,
-    /// Its index in the device's table.
+    /// The port of the device that has it.
+    pub port: u8,
+    /// Its index in the port's table.
     pub index: u8,
     /// The largest path MTU of the device.
     pub mtu: Mtu,

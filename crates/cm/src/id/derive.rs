@@ -127,6 +127,20 @@ impl Ids {
         }
     }
 
+    /// Whether a disconnection waits to be told.
+    pub fn has_farewells(&self) -> bool {
+        !self.farewells.is_empty()
+    }
+
+    /// Tells at once of the disconnections whose program has nothing else to look at first, as `is_idle` says of an id.
+    pub fn tell_farewells_of(&mut self, is_idle: impl Fn(IdKey, &IdRecord) -> bool) {
+        let records = &self.records;
+        let is_idle = |key: &IdKey| records.get(key).is_some_and(|record| is_idle(*key, record));
+        let (told, kept): (VecDeque<_>, _) = self.farewells.drain(..).partition(|(_, key)| is_idle(key));
+        self.farewells = kept;
+        told.into_iter().for_each(|(_, key)| self.tell_of_end(key, 0));
+    }
+
     /// Tells the program of an id, unless it has yet to accept.
     pub(super) fn tell(&mut self, key: IdKey, kind: EventKind, status: i32, body: Body) {
         if self.get(key).is_some_and(|record| !record.unaccepted) {

@@ -246,8 +246,14 @@ impl IdRecord {
             hop_limit: path.hop_limit,
             traffic_class: path.traffic_class,
             service_level: path.service_level,
+            port: self.port(),
             ..AddressVector::default()
         })
+    }
+
+    /// The port of its device that it is bound to.
+    fn port(&self) -> u8 {
+        self.local.map_or(1, |local| local.port)
     }
 
     /// Takes note of what a peer that asks for a connection wants.
@@ -300,11 +306,13 @@ impl IdRecord {
         let reliable = self.kind != Kind::UnreliableConnected;
         let agreement = self.agreement.ok_or(IdError::State { what: "rdma_init_qp_attr", state: self.stage.name() });
         match (state, self.is_datagram()) {
-            (State::Init, true) => (modify.pkey_index, modify.port, modify.qkey) = (Some(0), Some(1), Some(UDP_QKEY)),
+            (State::Init, true) => {
+                (modify.pkey_index, modify.port, modify.qkey) = (Some(0), Some(self.port()), Some(UDP_QKEY))
+            }
             (State::ReadyToReceive, true) => {}
             (State::ReadyToSend, true) => modify.sq_psn = Some(Psn::new(0)),
             (State::Init, false) => {
-                (modify.pkey_index, modify.port) = (Some(0), Some(1));
+                (modify.pkey_index, modify.port) = (Some(0), Some(self.port()));
                 let numbers = agreement.ok().map(|agreement| agreement.numbers).or(self.asked);
                 modify.access = Some(match numbers.map(|numbers| numbers.responder_resources) {
                     None => Access::empty(),

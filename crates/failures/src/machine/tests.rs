@@ -55,7 +55,11 @@ impl Run {
     }
 
     fn completion(&mut self, order: u32) -> String {
-        self.feed(&Moment::Completion { scene: pair(order), bytes: 8 })
+        self.completion_of(order, false)
+    }
+
+    fn completion_of(&mut self, order: u32, is_receive: bool) -> String {
+        self.feed(&Moment::Completion { scene: pair(order), bytes: 8, is_receive })
     }
 }
 
@@ -191,6 +195,24 @@ fn a_completion_is_taken_hold_of() {
     assert_eq!(run.completion(1), "");
     let mut run = Run::of("[[failure]]\ncall = 'ibv_dereg_mr'\ndo = 'lose-completion'");
     assert_eq!([run.completion(1), run.call("ibv_dereg_mr"), run.completion(1)], ["", "", "lose-completion"]);
+}
+
+#[test]
+fn a_status_takes_hold_of_work_that_can_have_it() {
+    let after = |status: &str| {
+        Run::of(&format!(
+            "[[failure]]\nafter = {{ messages = 2 }}\ntimes = 'always'\ndo = 'complete'\nstatus = '{status}'"
+        ))
+    };
+    // Only what could be struck counts.
+    let mut run = after("RETRY_EXC_ERR");
+    let said = [true, false, true, true, false, true, false].map(|is_receive| run.completion_of(1, is_receive));
+    assert_eq!(said, ["", "", "", "", "complete", "", ""]);
+    let mut run = after("LOC_ACCESS_ERR");
+    let said = [false, true, false, false, true].map(|is_receive| run.completion_of(1, is_receive));
+    assert_eq!(said, ["", "", "", "", "complete"]);
+    let mut run = after("LOC_PROT_ERR");
+    assert_eq!([run.completion_of(1, true), run.completion_of(1, false)], ["", "complete"]);
 }
 
 #[test]

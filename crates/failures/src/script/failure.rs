@@ -96,7 +96,7 @@ pub fn read(mut table: Table<'_>) -> Result<Failure, ScriptError> {
     {
         return Err(item.wrong(format_args!("no {key}: of a call only the host and the process are known")));
     }
-    let mut place = place(&mut table)?;
+    let mut place = place(&mut table, action)?;
     if action.is_of_network() {
         place.to = table.take("to").map(|item| item.text().map(String::from)).transpose()?;
     }
@@ -270,7 +270,7 @@ fn order(table: &mut Table<'_>) -> Result<Option<u32>, ScriptError> {
     table.take("order").map(|item| item.whole(1, u32::MAX.into()).map(|order| order as u32)).transpose()
 }
 
-fn place(table: &mut Table<'_>) -> Result<Place, ScriptError> {
+fn place(table: &mut Table<'_>, action: Action) -> Result<Place, ScriptError> {
     let mut place = Place {
         host: table.take("host").map(|item| item.text().map(String::from)).transpose()?,
         process: table.take("process").map(|item| named(&item)).transpose()?,
@@ -282,7 +282,7 @@ fn place(table: &mut Table<'_>) -> Result<Place, ScriptError> {
         let mut pair = item.table("{ type = \"RC\", order = 1 }")?;
         place.pair = Some(PairPlace {
             number: pair.take("number").map(|item| item.whole(0, 0xff_ffff).map(|qpn| qpn as u32)).transpose()?,
-            kind: pair.take("type").map(|item| item.one_of(words::PAIR_KINDS, "type of queue pair")).transpose()?,
+            kind: pair.take("type").map(|item| pair_kind(&item, action)).transpose()?,
             peer: pair.take("peer").map(|item| address(&item)).transpose()?,
             order: order(&mut pair)?,
         });
@@ -306,6 +306,20 @@ fn place(table: &mut Table<'_>) -> Result<Place, ScriptError> {
         connection.finish("key of a connection", &["order", "peer", "port"])?;
     }
     Ok(place)
+}
+
+/// A type of queue pair, whose work can have the status that the failure gives it.
+fn pair_kind(item: &Item<'_>, action: Action) -> Result<&'static str, ScriptError> {
+    let kind = item.one_of(words::PAIR_KINDS, "type of queue pair")?;
+    let Action::Complete { status, .. } = action else { return Ok(kind) };
+    let takes = |kind: &str| [false, true].map(|is_receive| words::completes_with(status, is_receive, kind));
+    if takes(kind) != [false, false] {
+        return Ok(kind);
+    }
+    let can: Vec<&str> = words::PAIR_KINDS.iter().copied().filter(|kind| takes(kind) != [false, false]).collect();
+    let work = if words::completes_with(status, false, "RC") { "sends" } else { "receives" };
+    let name = words::name(words::STATUSES, status).unwrap_or("?");
+    Err(item.wrong(format_args!("{}: only {work} of these complete with {name}", can.join(", "))))
 }
 
 fn when(table: &mut Table<'_>, action: Action, line: usize) -> Result<When, ScriptError> {

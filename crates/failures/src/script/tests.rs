@@ -157,6 +157,14 @@ fn mistakes_are_said_with_the_line_and_what_was_expected() {
         ),
         ("[[failure]]\ndo = 'complete'\nstatus = 0", "line 3: status = 0; expected the number of an error"),
         ("[[failure]]\ndo = 'complete'\nstatus = -1", "line 3: status = -1; expected a number from 0 to 23"),
+        (
+            "[[failure]]\nqueue-pair = { type = 'UD' }\ndo = 'complete'\nstatus = 12",
+            "line 2: type = \"UD\"; expected RC, XRC_SEND: only sends of these complete with RETRY_EXC_ERR",
+        ),
+        (
+            "[[failure]]\nqueue-pair = { type = 'XRC_SEND' }\ndo = 'complete'\nstatus = 'LOC_ACCESS_ERR'",
+            "line 2: type = \"XRC_SEND\"; expected RC, UC, XRC_RECV: only receives of these complete with LOC_ACCESS_ERR",
+        ),
         ("[[failure]]\nevery = '1us'\ndo = 'stop'", "line 2: every = \"1us\"; expected a time from 1ms to a day"),
         ("[[failure]]\nevery = true\ndo = 'stop'", "line 2: every = true; expected a time"),
         ("[[failure]]\nevery = '1s'\nfor = '1s'\ndo = 'stop'", "line 4: for is as long as every"),

@@ -50,7 +50,9 @@ impl Inner {
         let device = self.handles.get(&key).and_then(|handle| handle.device.as_ref());
         let index = |device: &Device| nic.ground.host.device_index(device.number());
         let device = device.map(|device| DeviceView { name: device.name(), index: index(device) });
-        Scene { device, connection: self.ids.get(key).map(connection_of), ..Scene::default() }
+        let record = self.ids.get(key);
+        let port = record.and_then(|record| record.local).map(|local| local.port);
+        Scene { device, port, connection: record.map(connection_of), ..Scene::default() }
     }
 
     /// The event that the program of an id hears of in place of one that it would hear of.
@@ -98,6 +100,7 @@ impl Inner {
         let (ours, theirs) =
             if is_sent { (route.source, route.destination) } else { (route.destination, route.source) };
         let device = nic.ground.host.device_with(ours);
+        let port = device.as_ref().map(|device| device.port_number());
         let device = device
             .as_ref()
             .map(|device| DeviceView { name: device.name(), index: nic.ground.host.device_index(device.number()) });
@@ -105,7 +108,7 @@ impl Inner {
             Some(record) => connection_of(record),
             None => ConnectionView { order: 0, peer: Some(theirs.to_ip()), port: service_port(message) },
         };
-        let scene = Scene { device, connection: Some(connection), ..Scene::default() };
+        let scene = Scene { device, port, connection: Some(connection), ..Scene::default() };
         let moment = Moment::ConnectionMessage { scene, message: message.kind().attribute_id().into() };
         let is_lost = nic.ground.take_hold(&moment).is_some();
         if is_lost {

@@ -6,7 +6,7 @@ use crate::objects::completion_queue::Observer;
 use ::cm::id::{Body, EventKind};
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Where events of ids arrive, oldest first.
@@ -17,12 +17,15 @@ pub struct EventChannel {
     observer: OnceLock<Observer>,
     /// Something was added that the observer has not been told of.
     fresh: AtomicBool,
+    /// The thread that took an event last; 0 for none.
+    taker: AtomicUsize,
 }
 
 impl EventChannel {
     /// An empty one.
     pub fn new() -> io::Result<EventChannel> {
-        Ok(EventChannel { events: Channel::new()?, observer: OnceLock::new(), fresh: AtomicBool::new(false) })
+        let (observer, fresh, taker) = (OnceLock::new(), AtomicBool::new(false), AtomicUsize::new(0));
+        Ok(EventChannel { events: Channel::new()?, observer, fresh, taker })
     }
 
     /// A number that no other channel of the process has.
@@ -33,12 +36,22 @@ impl EventChannel {
     /// The oldest event. Waits for one unless the descriptor is non-blocking; the error is `WouldBlock` then.
     #[doc(alias = "rdma_get_cm_event")]
     pub fn take(&self) -> io::Result<Event> {
-        self.events.take().inspect(Event::seen)
+        self.events.take().inspect(|event| self.taken(event))
     }
 
     /// The oldest event, if there is one.
     pub fn try_take(&self) -> Option<Event> {
-        self.events.try_take().inspect(Event::seen)
+        self.events.try_take().inspect(|event| self.taken(event))
+    }
+
+    fn taken(&self, event: &Event) {
+        self.taker.store(latch::this_thread(), Ordering::Relaxed);
+        event.seen();
+    }
+
+    /// The thread that took an event last; 0 for none.
+    pub(crate) fn taken_by(&self) -> usize {
+        self.taker.load(Ordering::Relaxed)
     }
 
     /// Whether the program has made the descriptor non-blocking.

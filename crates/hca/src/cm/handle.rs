@@ -119,6 +119,7 @@ pub(super) fn report(key: IdKey, record: &IdRecord, device: Option<&Arc<Device>>
     inventory::ConnectionId {
         number: key.0 as u32,
         interface: device.map_or(0, |device| device.number()),
+        port: record.local.map_or(1, |local| local.port),
         queue_pair: record.qpn.value(),
         kind: record.kind.code(),
         space,

@@ -97,6 +97,11 @@ impl Id {
         self.nic.cm.inner.lock().handles.get(&self.key).and_then(|handle| handle.device.clone())
     }
 
+    /// The port of its device that it is bound to: 1 as long as it is bound to none.
+    pub fn port_number(&self) -> u8 {
+        self.read(|record| record.local.map(|local| local.port)).flatten().unwrap_or(1)
+    }
+
     /// Our address; unspecified as long as there is none.
     pub fn source(&self) -> Option<SocketAddr> {
         self.read(|record| record.source).flatten()

@@ -12,10 +12,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use wire::{Gid, ROCE_PORT};
 
-/// A device and one of its addresses.
+/// A device and an address of one of its ports.
 #[derive(Clone, Debug)]
 pub(crate) struct DeviceAddress {
     pub device: Arc<Device>,
+    pub port: u8,
     pub gid: Gid,
     pub index: u8,
 }
@@ -23,9 +24,18 @@ pub(crate) struct DeviceAddress {
 impl DeviceAddress {
     /// It as ids know it.
     pub fn local(&self) -> LocalAddress {
-        let DeviceAddress { device, gid, index } = self;
+        let DeviceAddress { device, port, gid, index } = self;
         let (mtu, ca_guid, interface) = (device.port().mtu(), device.guid(), device.interface_index());
-        LocalAddress { gid: *gid, index: *index, mtu, ca_guid, interface }
+        LocalAddress { gid: *gid, port: *port, index: *index, mtu, ca_guid, interface }
+    }
+
+    /// That address of one of a device's ports.
+    fn on(device: &Arc<Device>, gid: Gid) -> Option<DeviceAddress> {
+        device.ports().find_map(|port| {
+            let index = port.port().gids.iter().position(|entry| *entry == Some(gid))?;
+            let (device, port) = (Arc::clone(device), port.port_number());
+            Some(DeviceAddress { device, port, gid, index: u8::try_from(index).ok()? })
+        })
     }
 }
 
@@ -47,11 +57,9 @@ impl Nic {
     /// device that they may, as kernels have it, from an address of the same family if it has one.
     pub(crate) fn loopback_place(&self, destination: IpAddr) -> Option<DeviceAddress> {
         let device = self.shown_devices().into_iter().find(|device| device.port().active)?;
-        let gids: Vec<(usize, Gid)> =
-            device.port().gids.iter().enumerate().filter_map(|(index, gid)| Some((index, (*gid)?))).collect();
-        let same = gids.iter().find(|(_, gid)| gid.to_ip().is_ipv4() == destination.is_ipv4());
-        let (index, gid) = *same.or(gids.first())?;
-        Some(DeviceAddress { device, gid, index: u8::try_from(index).ok()? })
+        let gids: Vec<Gid> = device.port().gids.iter().flatten().copied().collect();
+        let same = gids.iter().find(|gid| gid.to_ip().is_ipv4() == destination.is_ipv4());
+        DeviceAddress::on(&device, *same.or(gids.first())?)
     }
 
     /// A GID of a link says by itself which of the host's links it is on: that of the source, or else the first one that
@@ -84,13 +92,8 @@ impl Nic {
     pub(crate) fn known_place(&self, address: IpAddr, scope: u32) -> Option<DeviceAddress> {
         let gid = Gid::from_ip(address);
         let find = |devices: Vec<Arc<Device>>, gid: Gid| {
-            devices.into_iter().find_map(|device| {
-                if scope != 0 && device.interface_index() != scope {
-                    return None;
-                }
-                let index = device.port().gids.iter().position(|entry| *entry == Some(gid))?;
-                Some(DeviceAddress { device, gid, index: u8::try_from(index).ok()? })
-            })
+            let is_there = |device: &&Arc<Device>| scope == 0 || device.interface_index() == scope;
+            devices.iter().filter(is_there).find_map(|device| DeviceAddress::on(device, gid))
         };
         find(self.shown_devices(), gid).or_else(|| {
             // All of 127/8 is this host's, though the interface has one of them.

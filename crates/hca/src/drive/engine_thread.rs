@@ -27,9 +27,13 @@ const NO_DEADLINE: u64 = u64::MAX;
 const RUNG_PLACE: usize = 2;
 const RUNG_FOR: u32 = 1 << RUNG_PLACE;
 
+/// The sockets in the same list, and the timer by which they come back to it.
+const SOCKETS_PLACE: usize = 1;
+const SOCKETS_TIMER: u32 = 1 << 4;
+
 /// What the engine sleeps on when no other thread looks, in the order of the list; links follow.
-const WAKES_WHEN_ALONE: [WakeReason; 4] =
-    [WakeReason::Bell, WakeReason::Socket, WakeReason::Doorbell, WakeReason::Interface];
+const WAKES_WHEN_ALONE: [WakeReason; 5] =
+    [WakeReason::Bell, WakeReason::Socket, WakeReason::Doorbell, WakeReason::Interface, WakeReason::Timeout];
 
 /// Starts the thread. It holds the NIC only while it works, and ends when the NIC is gone.
 pub(crate) fn start(nic: &Arc<Nic>) -> io::Result<()> {
@@ -81,10 +85,9 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
         polls: [0; latch::STRIPE_COUNT],
         interface_retry: None,
     };
-    let mut set = None;
     loop {
         let until_tick;
-        let (sleep, changes, rung, sockets) = {
+        let (sleep, changes, rung, sockets, set) = {
             let Some(nic) = nic.upgrade() else { return };
             // No descriptor is not waited for.
             let changes = nic.changes.as_ref().map_or(-1, Changes::raw_fd);
@@ -93,9 +96,11 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
                 nic.ground.links.udp.fd(),
                 nic.ground.links.exchange.doorbell().fd(Sleeper::Engine),
                 changes,
+                engine.sockets.timer_fd(),
             ];
-            set = set.or_else(|| {
-                sleep::Set::new(&[&all, nic.ground.links.registry.descriptors()].concat(), RUNG_PLACE).ok()
+            let set = engine.sockets.engine_set(|| {
+                let all = [&all, nic.ground.links.registry.descriptors()].concat();
+                Some((sleep::Set::new(&all, RUNG_PLACE, SOCKETS_PLACE).ok()?, nic.ground.links.udp.fd()))
             });
             let sleep = prepare(engine, &nic, &mut state);
             // The thread that ends the process asks first and then rings, unless the engine is awake: it is seen here.
@@ -112,7 +117,8 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
             } else {
                 None
             };
-            (sleep, changes, nic.ground.links.exchange.doorbell().fd(Sleeper::Engine), nic.ground.links.udp.fd())
+            let rung = nic.ground.links.exchange.doorbell().fd(Sleeper::Engine);
+            (sleep, changes, rung, nic.ground.links.udp.fd(), set)
         };
         let limited = |limit: Option<u64>| {
             let retry = state.interface_retry.map(|_| nanos(INTERFACE_RETRY));
@@ -121,7 +127,7 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
         let ready = match sleep {
             Sleep::Leased { interval, .. } => sleep::until_ready([engine.bell_fd(), rung], Some(interval)),
             Sleep::Relieved(limit) => sleep::until_ready([engine.bell_fd(), changes], limited(limit)),
-            Sleep::All(limit) => match &set {
+            Sleep::All(limit) => match set {
                 Some(set) => set.until_ready(limited(limit)),
                 None => sleep::until_ready([engine.bell_fd(), sockets, rung, changes], limited(limit)),
             },
@@ -139,6 +145,9 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
             nic.ground.records.trace.tick(nic.now().as_nanos());
         }
         let ready = ready.unwrap_or(0);
+        if matches!(sleep, Sleep::All(_)) && ready & SOCKETS_TIMER != 0 {
+            engine.sockets.engine_looks();
+        }
         let only_rung_for = matches!(sleep, Sleep::All(_)) && ready == RUNG_FOR;
         state.policy.woke(only_rung_for);
         match sleep {

@@ -78,7 +78,7 @@ impl Nic {
                 return self.ground.dropped(now, Some(qpn), None, DropReason::OwnMulticast);
             }
             if let Some(capture) = self.ground.records.capture.as_ref().filter(|_| std::mem::take(&mut first)) {
-                capture.lock().raw(qp.context().device().name(), frame.bytes, Direction::Inbound);
+                capture.lock().raw(qp.port_device().port_name(), frame.bytes, Direction::Inbound);
             }
             let taker = match qp.work_queue(&layers) {
                 Some(_) if qp.state() == State::Error => {

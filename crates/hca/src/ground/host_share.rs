@@ -28,6 +28,12 @@ impl HostShare {
         self.devices.read().iter().filter(|device| !device.is_unplugged()).cloned().collect()
     }
 
+    /// All their ports, as they are now.
+    pub fn port_devices(&self) -> Vec<Arc<Device>> {
+        let devices = self.devices.read();
+        devices.iter().filter(|device| !device.is_unplugged()).flat_map(Device::ports).cloned().collect()
+    }
+
     /// The place of a device among all, by its number.
     pub fn device_index(&self, number: u32) -> u32 {
         self.devices.read().iter().position(|device| device.number() == number).unwrap_or(0) as u32
@@ -39,7 +45,7 @@ impl HostShare {
     }
 
     pub fn is_own_address(&self, gid: Gid) -> bool {
-        self.devices().iter().any(|device| device.port().gids.contains(&Some(gid)))
+        self.port_devices().iter().any(|device| device.port().gids.contains(&Some(gid)))
             || matches!(gid.to_ip(), IpAddr::V4(address) if address.is_loopback())
     }
 
@@ -53,12 +59,13 @@ impl HostShare {
         self.device_with(gid).map_or(0, |device| device.interface_index())
     }
 
-    /// The number of the device that has an address, 0 if none has it.
-    pub fn device_number_of(&self, gid: Gid) -> u32 {
-        self.device_with(gid).map_or(0, |device| device.number())
+    /// The [`port_id`](Device::port_id) of the port that has an address, 0 if none has it.
+    pub fn port_id_of(&self, gid: Gid) -> u32 {
+        self.device_with(gid).map_or(0, |device| device.port_id())
     }
 
+    /// The port that has an address.
     pub fn device_with(&self, gid: Gid) -> Option<Arc<Device>> {
-        self.devices().into_iter().find(|device| device.port().gids.contains(&Some(gid)))
+        self.port_devices().into_iter().find(|device| device.port().gids.contains(&Some(gid)))
     }
 }

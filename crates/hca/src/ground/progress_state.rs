@@ -51,6 +51,7 @@ impl ProgressState {
     /// A queue pair begins, or ceases, to be one that other hosts may send to.
     pub fn uses_udp(&self, uses: bool) {
         self.engine.policy.sockets.uses_udp(uses);
+        self.engine.sockets.uses_udp(uses);
     }
 
     /// How many bytes went through shared memory in long trains, in either direction.

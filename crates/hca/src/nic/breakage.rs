@@ -14,6 +14,7 @@ impl Nic {
             return;
         }
         let change = device.impose(imposed);
+        self.show_port(device);
         self.follow_change(device, change);
     }
 
@@ -21,8 +22,9 @@ impl Nic {
     fn follow_change(&self, device: &Arc<Device>, change: Change) {
         self.ground.links.ways_changed();
         if change.cut {
+            // Also those on other ports: datagrams go out by the port that their address handle names.
             self.each_qp(|qp| {
-                if Arc::ptr_eq(qp.context().device(), device) {
+                if qp.context().device().has_port(device) {
                     qp.follow_ways(&self.ground);
                 }
             });
@@ -47,6 +49,7 @@ impl Nic {
 
     fn end_device(&self, device: &Arc<Device>, unplugged: bool) {
         device.fail(unplugged);
+        device.ports().for_each(|port| self.show_port(port));
         self.ground.links.ways_changed();
         self.raise(device, AsyncEvent::DeviceFatal);
         self.each_qp(|qp| {
@@ -64,6 +67,8 @@ impl Nic {
         self.ground.host.devices.write().retain(|other| !Arc::ptr_eq(other, device));
         self.follow_interfaces()?;
         self.ground.host.devices.write().sort_by_key(|device| device.number());
+        let there = self.devices().into_iter().filter(|other| other.number() == device.number());
+        there.for_each(|device| device.ports().for_each(|port| self.show_port(port)));
         Ok(())
     }
 }

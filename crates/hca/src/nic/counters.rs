@@ -12,7 +12,7 @@ use transport::Counters;
 use transport::packet_counters::Incidents;
 
 impl Nic {
-    /// What this process has counted on the port of each device, since it opened its NIC. What belongs to no queue
+    /// What this process has counted on each port, since it opened its NIC. What belongs to no queue
     /// pair, a packet for one that does not exist or a wake of the engine, say, counts for the device that the process
     /// opened first.
     pub fn counters(&self) -> Vec<(Arc<Device>, Counters)> {
@@ -31,17 +31,17 @@ impl Nic {
     }
 
     fn sum(&self, of_qp: impl Fn(&Qp) -> Option<Counters>) -> Vec<(Arc<Device>, Counters)> {
-        let mut of_device: HashMap<u32, Counters> = HashMap::new();
+        let mut of_port: HashMap<u32, Counters> = HashMap::new();
         self.each_qp(|qp| {
-            let device = of_device.entry(qp.context().device().number()).or_default();
-            *device += of_qp(qp).unwrap_or_default();
+            let port = of_port.entry(qp.port_device().port_id()).or_default();
+            *port += of_qp(qp).unwrap_or_default();
         });
         let mut all: Vec<(Arc<Device>, Counters)> = self
-            .devices()
+            .port_devices()
             .into_iter()
             .map(|device| {
                 let mut counters = device.counted();
-                counters += of_device.remove(&device.number()).unwrap_or_default();
+                counters += of_port.remove(&device.port_id()).unwrap_or_default();
                 (device, counters)
             })
             .collect();

@@ -89,11 +89,11 @@ impl Nic {
         }));
     }
 
-    /// What processes of this user have counted on the port of each device, living and ended.
+    /// What processes of this user have counted on each port, living and ended.
     fn user_counters(&self) -> BTreeMap<String, transport::Counters> {
         let mut sums = inventory::port_counters(inventory::Users::Own).unwrap_or_default();
         for (device, counters) in self.living_counters() {
-            *sums.entry(device.name().to_owned()).or_default() += counters;
+            *sums.entry(device.port_name().to_owned()).or_default() += counters;
         }
         sums
     }
@@ -102,7 +102,7 @@ impl Nic {
 /// Answers a request with what was counted on the port that was asked.
 fn count(nic: &Nic, question: &CounterRequest, sums: &BTreeMap<String, transport::Counters>) {
     let device = nic.ground.host.device_with(question.route.local);
-    let counted = device.and_then(|device| sums.get(device.name()).copied()).unwrap_or_default();
+    let counted = device.and_then(|device| sums.get(device.port_name()).copied()).unwrap_or_default();
     let (traffic, incidents) = (counted.traffic, counted.incidents);
     let counters = Counters {
         xmit_bytes: traffic.sent_octets,

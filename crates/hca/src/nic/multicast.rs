@@ -63,7 +63,7 @@ impl Qp {
         if self.kind() != Kind::UnreliableDatagram || !address.is_multicast() {
             return Err(Error::NoGroup { address });
         }
-        let device = self.context().device();
+        let device = self.port_device();
         let on_loopback = device.port().gids.iter().flatten().any(|gid| gid.to_ip().is_loopback());
         if on_loopback && address.is_ipv6() {
             // The join would succeed, and no packet would ever come.
@@ -107,7 +107,7 @@ impl Nic {
     /// Whether a queue pair sent this itself.
     fn is_from(&self, qp: &Qp, arrival: &Arrival<'_>) -> bool {
         let sender = arrival.headers.deth.map(|deth| deth.src_qpn);
-        sender == Some(qp.qpn()) && qp.context().device().port().gids.contains(&Some(arrival.source()))
+        sender == Some(qp.qpn()) && qp.port_device().port().gids.contains(&Some(arrival.source()))
     }
 }
 

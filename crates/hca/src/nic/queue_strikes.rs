@@ -66,7 +66,7 @@ impl Nic {
             .any(|is_receive| struck.strike.failure.place.fits(&qp.scene(&self.ground, peer, *is_receive)))
     }
 
-    /// Completion queues overrun: each is dead from then on, and its program hears of it.
+    /// Completion queues overrun: each is dead from then on, its program hears of it, and its queue pairs break.
     fn overrun_queues(&self, struck: &Struck) -> Result<String, String> {
         let queues: Vec<Arc<CompletionQueue>> = match struck.about.qpn.and_then(|qpn| self.qp(qpn)) {
             // That of the message or completion, if a moment brought it.
@@ -86,6 +86,15 @@ impl Nic {
                     if cq.interface() == 0 || context.device().number() == cq.interface() {
                         context.raise(AsyncEvent::CqError(cq.id));
                     }
+                }
+                let mut users = Vec::new();
+                self.each_qp(|qp| {
+                    if qp.completion_queues().any(|its| Arc::ptr_eq(its, &cq)) {
+                        users.push(qp.qpn());
+                    }
+                });
+                for qp in users.into_iter().filter_map(|qpn| self.qp(qpn)) {
+                    qp.break_down(&self.ground);
                 }
                 cq.rouse();
                 cq.announce();

@@ -65,7 +65,7 @@ impl Nic {
                 .living_counters()
                 .into_iter()
                 .map(|(device, counters)| Port {
-                    device: device.name().to_owned(),
+                    device: device.port_name().to_owned(),
                     interface: device.number(),
                     counters,
                 })
@@ -120,7 +120,8 @@ impl Nic {
         let mut ids = self.cm.report();
         for id in ids.iter_mut().filter(|id| id.interface == 0) {
             if let Some(source) = id.source.filter(|source| !source.ip().is_unspecified()) {
-                id.interface = self.ground.host.device_number_of(wire::Gid::from_ip(source.ip()));
+                let device = self.ground.host.device_with(wire::Gid::from_ip(source.ip()));
+                id.interface = device.map_or(0, |device| device.number());
             }
         }
         ids
@@ -134,7 +135,7 @@ impl Nic {
         let ports: Vec<_> = self
             .counters_before_exit()
             .into_iter()
-            .map(|(device, counters)| (device.name().to_owned(), counters))
+            .map(|(device, counters)| (device.port_name().to_owned(), counters))
             .collect();
         inventory::ended::add(&ports);
     }

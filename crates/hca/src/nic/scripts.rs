@@ -20,8 +20,31 @@ use transport::{Data, SendRequest, Time};
 pub struct CallFault {
     /// It takes so much longer.
     pub delay: Duration,
-    /// It fails with this errno, for this reason.
-    pub failure: Option<(i32, String)>,
+    /// It fails.
+    pub failure: Option<CallFailure>,
+}
+
+/// Why a call fails that a script strikes.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("injected by {by}")]
+pub struct CallFailure {
+    /// With this errno.
+    pub errno: i32,
+    /// The line of the script.
+    pub line: u32,
+    /// What the script says there.
+    by: String,
+}
+
+impl CallFault {
+    /// Lets the call take its time. Returns why it fails, if it does.
+    #[must_use]
+    pub fn wait(self) -> Option<CallFailure> {
+        if !self.delay.is_zero() {
+            std::thread::sleep(self.delay);
+        }
+        self.failure
+    }
 }
 
 impl Nic {
@@ -31,6 +54,8 @@ impl Nic {
         if let Some(report) = asked.report {
             self.ground.scripts.report_to(report);
         }
+        // What the program broke that this process was before it became another.
+        self.devices().iter().for_each(|device| self.show_port(device));
         for (name, script) in &asked.scripts {
             self.start_script(script, asked.seed, name);
         }
@@ -61,7 +86,7 @@ impl Nic {
     /// This process, as scripts name it.
     fn who(&self) -> Who {
         let mut hosts: Vec<String> = self
-            .devices()
+            .port_devices()
             .iter()
             .flat_map(|device| device.port().gids.clone())
             .flatten()
@@ -103,7 +128,10 @@ impl Nic {
         for struck in &struck {
             match struck.action() {
                 Action::Delay { by } => fault.delay += Duration::from_nanos(by),
-                Action::Fail { errno } => fault.failure = Some((errno, format!("injected by {struck}"))),
+                Action::Fail { errno } => {
+                    let line = struck.strike.line() as u32;
+                    fault.failure = Some(CallFailure { errno, line, by: struck.to_string() });
+                }
                 _ => {}
             }
         }

@@ -13,15 +13,12 @@ use failures::{Action, DeviceView, Direction, Moment, Phase, Place, Scene};
 use latch::Rank;
 use latch::plain::Mutex;
 use link::faults::{Chance, Rule};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 use wire::Gid;
-
-/// The only port of a device.
-const PORT: u8 = 1;
 
 /// What is held broken.
 #[derive(Debug)]
@@ -54,10 +51,21 @@ impl Nic {
         let strike = &struck.strike;
         let by = (struck.number, strike.line());
         let place = &strike.failure.place;
-        let devices = || match struck.about.device {
+        let ports = || match (struck.about.device, struck.about.port) {
             // What the moment was about.
-            Some(index) => self.devices().into_iter().filter(|device| self.index_of(device) == index).collect(),
-            None => self.struck_devices(place),
+            (Some(index), port) => {
+                let is_it = |device: &Arc<Device>| {
+                    self.index_of(device) == index && port.is_none_or(|port| port == device.port_number())
+                };
+                self.port_devices().into_iter().filter(is_it).collect()
+            }
+            _ => self.struck_ports(place),
+        };
+        // Those that have such a port.
+        let devices = || {
+            let struck = ports();
+            let is_struck = |device: &Arc<Device>| struck.iter().any(|port| device.has_port(port));
+            self.devices().into_iter().filter(is_struck).collect()
         };
         let action = strike.action;
         Some(match action {
@@ -67,44 +75,37 @@ impl Nic {
             | Action::GidChange { .. }
             | Action::LidChange { .. }
             | Action::PkeyChange { .. } => match strike.phase {
-                Phase::Begin => port_of(self.hold_ports(by, action, devices())),
-                Phase::End => port_of(self.let_ports_go(by)),
+                Phase::Begin => self.hold_ports(by, action, ports()),
+                Phase::End => self.let_ports_go(by),
             },
-            Action::PortUp => port_of(self.raise_ports(&devices())),
-            Action::SmChange => port_of(self.tell_ports(&devices(), AsyncEvent::SmChange)),
-            Action::ClientReregister => port_of(self.tell_ports(&devices(), AsyncEvent::ClientReregister)),
+            Action::PortUp => self.raise_ports(&ports()),
+            Action::SmChange => self.tell_ports(&ports(), AsyncEvent::SmChange),
+            Action::ClientReregister => self.tell_ports(&ports(), AsyncEvent::ClientReregister),
             Action::DeviceFatal | Action::DeviceRemove => match strike.phase {
                 Phase::Begin => self.end_devices(by, action, devices()),
                 Phase::End => self.replace_devices(by),
-            },
-            Action::Loss { .. }
-            | Action::Latency { .. }
-            | Action::RateLimit { .. }
-            | Action::Reorder { .. }
-            | Action::Duplicate { .. }
-            | Action::Damage { .. }
-            | Action::BlackHole { .. }
-            | Action::Slow { .. } => match strike.phase {
-                Phase::Begin => self.hold_network(by, action, place),
-                Phase::End => self.let_network_go(by),
             },
             Action::Stop if strike.phase == Phase::Begin => stop(strike.failure.when.lasts),
             Action::Stop => Ok("the process goes on".into()),
             Action::Continue => signal(libc::SIGCONT),
             Action::Kill { signal: number } => signal(number),
             Action::CmEvent { event, status } if action.hook().is_none() => self.tell_ids(place, event, status),
+            // What arrives meets it, as what happens to it in the network.
+            _ if action.is_of_network() || matches!(action, Action::Slow { .. }) => match strike.phase {
+                Phase::Begin => self.hold_network(by, action, place),
+                Phase::End => self.let_network_go(by),
+            },
             _ => return None,
         })
     }
 
-    /// All devices that a place fits.
-    fn struck_devices(&self, place: &Place) -> Vec<Arc<Device>> {
-        if place.port.is_some_and(|port| port != PORT) {
-            return Vec::new();
-        }
-        let fits =
-            |device: &Arc<Device>| place.fits_device(DeviceView { name: device.name(), index: self.index_of(device) });
-        self.devices().into_iter().filter(fits).collect()
+    /// All ports that a place fits.
+    fn struck_ports(&self, place: &Place) -> Vec<Arc<Device>> {
+        let fits = |device: &Arc<Device>| {
+            place.port.is_none_or(|port| port == device.port_number())
+                && place.fits_device(DeviceView { name: device.name(), index: self.index_of(device) })
+        };
+        self.port_devices().into_iter().filter(fits).collect()
     }
 
     fn index_of(&self, device: &Device) -> u32 {
@@ -124,7 +125,7 @@ impl Nic {
         if matches!(action, Action::GidRemove { .. }) {
             devices.retain(|(_, gid)| gid.is_some());
         }
-        let named = named(devices.iter().map(|(device, _)| device))?;
+        let named = named_ports(devices.iter().map(|(device, _)| device))?;
         let held = Held { by, action, devices: devices.clone(), between: Vec::new() };
         self.background.broken.0.lock().push(held);
         devices.iter().for_each(|(device, _)| self.impose_all(device));
@@ -135,7 +136,7 @@ impl Nic {
         let ended = self.ended(by);
         let devices: Vec<_> = ended.into_iter().flat_map(|held| held.devices).map(|(device, _)| device).collect();
         devices.iter().for_each(|device| self.impose_all(device));
-        named(&devices)
+        named_ports(&devices)
     }
 
     /// Forgets what a failure held.
@@ -175,13 +176,13 @@ impl Nic {
             }
         }
         devices.iter().for_each(|device| self.impose_all(device));
-        named(devices)
+        named_ports(devices)
     }
 
-    fn tell_ports(&self, devices: &[Arc<Device>], event: AsyncEvent) -> Result<String, String> {
+    fn tell_ports(&self, devices: &[Arc<Device>], event: fn(u8) -> AsyncEvent) -> Result<String, String> {
         // Nothing but an event: RoCE has no subnet manager.
-        devices.iter().for_each(|device| self.raise(device, event));
-        named(devices)
+        devices.iter().for_each(|device| self.raise(device, event(device.port_number())));
+        named_ports(devices)
     }
 
     fn end_devices(&self, by: (u32, usize), action: Action, devices: Vec<Arc<Device>>) -> Result<String, String> {
@@ -209,7 +210,7 @@ impl Nic {
 
     fn hold_network(&self, by: (u32, usize), action: Action, place: &Place) -> Result<String, String> {
         let ours = match &place.device {
-            Some(_) => addresses(&self.struck_devices(place)),
+            Some(_) => addresses(&self.struck_ports(place)),
             None => vec![None],
         };
         let theirs = match &place.to {
@@ -256,7 +257,7 @@ impl Nic {
             return Ok(vec![Some(address)]);
         }
         if let Some(device) = self.devices().into_iter().find(|device| device.name() == name) {
-            return Ok(addresses(&[device]));
+            return Ok(addresses(&device.ports().cloned().collect::<Vec<_>>()));
         }
         let unknown =
             |error: io::Error| format!("{name:?} is no device, no address, and no host that is known: {error}");
@@ -276,9 +277,10 @@ impl Nic {
         let told = self.cm.tell_ids(
             self,
             |record, device| {
+                let port = Some(record.local.map_or(1, |local| local.port));
                 let device = device.map(|device| DeviceView { name: device.name(), index: self.index_of(device) });
                 let connection = Some(connection_of(record));
-                place.fits(&Scene { device, port: Some(PORT), connection, ..Scene::default() })
+                place.fits(&Scene { device, port, connection, ..Scene::default() })
             },
             (kind, status),
         );
@@ -320,7 +322,7 @@ fn rate_of(speed: u64) -> LinkRate {
     LinkRate(u32::try_from(speed / 100_000_000).unwrap_or(u32::MAX))
 }
 
-/// The addresses of devices.
+/// The addresses of ports.
 fn addresses(devices: &[Arc<Device>]) -> Vec<Option<IpAddr>> {
     let of =
         |device: &Arc<Device>| device.port().gids.iter().flatten().map(|gid| Some(gid.to_ip())).collect::<Vec<_>>();
@@ -333,9 +335,13 @@ fn named<'a>(devices: impl IntoIterator<Item = &'a Arc<Device>>) -> Result<Strin
     if names.is_empty() { Err("no device of this process is meant".into()) } else { Ok(names.join(", ")) }
 }
 
-/// The ports of these devices were struck.
-fn port_of(named: Result<String, String>) -> Result<String, String> {
-    named.map(|devices| format!("port {PORT} of {devices}"))
+/// The ports that were struck, in words.
+fn named_ports<'a>(ports: impl IntoIterator<Item = &'a Arc<Device>>) -> Result<String, String> {
+    let mut by_number: BTreeMap<u8, Vec<&Arc<Device>>> = BTreeMap::new();
+    ports.into_iter().for_each(|port| by_number.entry(port.port_number()).or_default().push(port));
+    let words = by_number.into_iter().map(|(number, devices)| Ok(format!("port {number} of {}", named(devices)?)));
+    let words = words.collect::<Result<Vec<String>, String>>()?;
+    if words.is_empty() { Err("no device of this process is meant".into()) } else { Ok(words.join(", ")) }
 }
 
 /// Has scripts that want to hear of copies from and to GPU memory be asked before each.

@@ -389,6 +389,15 @@ impl CompletionQueue {
             && !self.overflowed.load(Ordering::Relaxed)
     }
 
+    /// Whether nothing of what has come is still to be looked at: nothing waits, and nothing ever did, or `thread`, which
+    /// is about to do something else, polled last and has not asked to be woken.
+    pub(crate) fn is_looked_through(&self, thread: usize) -> bool {
+        match self.polled_by() {
+            0 => self.is_empty() && !self.has_overflowed(),
+            last => last == thread && self.is_idle() && !self.is_observed(),
+        }
+    }
+
     /// Whether the program is to be woken.
     #[inline]
     pub(crate) fn may_wake(&self) -> bool {

@@ -22,22 +22,22 @@ pub enum AsyncEvent {
     SrqLimit(Srqn),
     /// A shared receive queue failed.
     SrqError(Srqn),
-    /// The port came up.
-    PortActive,
-    /// The port went down.
-    PortError,
-    /// An address came or went.
-    GidChange,
+    /// The port of that number came up.
+    PortActive(u8),
+    /// The port of that number went down.
+    PortError(u8),
+    /// An address of the port came or went.
+    GidChange(u8),
     /// The local identifier of the port changed.
-    LidChange,
-    /// The table of partition keys changed.
-    PkeyChange,
+    LidChange(u8),
+    /// The port's table of partition keys changed.
+    PkeyChange(u8),
     /// The subnet manager moved.
-    SmChange,
+    SmChange(u8),
     /// The subnet manager wants clients to register again.
-    ClientReregister,
+    ClientReregister(u8),
     /// The port carries more or less than before.
-    SpeedChange,
+    SpeedChange(u8),
     /// The device has failed, or something went wrong inside the library.
     DeviceFatal,
 }

@@ -1,12 +1,15 @@
 //! Devices: one per network interface that is up and has an address, or one per NIC that was asked for in place of
-//! these, with one port whose GID table follows the interface's addresses.
+//! these. A device is at the same time its port 1, whose GID table follows the interface's addresses. Further ports, which
+//! only NICs have that were asked for, are devices that belong to it: what depends on the port asks
+//! [`at_port`](Device::at_port), and lists of devices have first ports only.
 
 use crate::interfaces::{FIRST_NIC_NUMBER, Interface};
 use latch::Rank;
 use latch::plain::{Guard, Mutex, RwLock};
+use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::RwLockReadGuard;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, RwLockReadGuard};
 use transport::Counters;
 use transport::packet_counters::ip_header;
 use wire::{Gid, Mtu, Opcode};
@@ -14,14 +17,23 @@ use wire::{Gid, Mtu, Opcode};
 /// How many entries a GID table has. Always more than there are addresses: programs expect empty ones.
 pub const GID_TABLE_LEN: usize = 64;
 
+/// What is between the [`port_id`](Device::port_id)s of two ports of a device: more than there may be NICs.
+const PORT_ID_STEP: u32 = 1000;
+
 /// A device: an interface seen as an RDMA NIC.
 #[derive(Debug)]
 pub struct Device {
     name: String,
     guid: u64,
     number: u32,
+    /// Which of the ports it is.
+    port_number: u8,
+    /// Its name among all ports.
+    port_name: String,
     interface: (String, u32),
     port: RwLock<Port>,
+    /// The ports that belong to it, from 2 on; a further port has none.
+    further: Vec<Arc<Device>>,
     /// What was counted by queue pairs that are gone, and by queue pair 1.
     counted: Mutex<Counters>,
     /// It has failed, or was unplugged, and never works again: what comes back is another device of the same name.
@@ -36,6 +48,54 @@ pub const LINE_RATE: LinkRate = LinkRate(1000);
 /// What a port can carry, in units of 100 Mbit/s.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct LinkRate(pub u32);
+
+/// The wires of ports: what they carry, how many lanes they have (1: one, 2: four), and the speed of a lane, as ports
+/// tell these.
+const WIRES: [(LinkRate, u8, u32); 10] = [
+    (LinkRate(25), 1, 1),
+    (LinkRate(100), 2, 1),
+    (LinkRate(200), 2, 2),
+    (LinkRate(250), 1, 32),
+    (LinkRate(400), 2, 4),
+    (LinkRate(500), 1, 64),
+    (LinkRate(1000), 2, 32),
+    (LinkRate(2000), 2, 64),
+    (LinkRate(4000), 2, 128),
+    (LinkRate(8000), 2, 256),
+];
+
+impl LinkRate {
+    /// The width and the speed of the fastest wire that carries no more. The usual rate is that of four lanes of 25
+    /// Gbit/s: a plausible wire. There is none.
+    pub fn wire(self) -> (u8, u32) {
+        let (_, width, speed) = self.nearest();
+        (width, speed)
+    }
+
+    fn nearest(self) -> (LinkRate, u8, u32) {
+        let [slowest, ..] = WIRES;
+        WIRES.into_iter().rev().find(|(carries, ..)| *carries <= self).unwrap_or(slowest)
+    }
+}
+
+/// That wire in the words of the kernel: `100 Gb/sec (4X EDR)`.
+impl fmt::Display for LinkRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (LinkRate(carries), width, speed) = self.nearest();
+        let (whole, half) = (carries / 10, if carries % 10 == 5 { ".5" } else { "" });
+        let lanes = if width == 1 { 1 } else { 4 };
+        let name = match speed {
+            1 => "SDR",
+            2 => "DDR",
+            4 => "QDR",
+            32 => "EDR",
+            64 => "HDR",
+            128 => "NDR",
+            _ => "XDR",
+        };
+        write!(f, "{whole}{half} Gb/sec ({lanes}X {name})")
+    }
+}
 
 /// What is broken about a port on purpose, whatever its interface is like.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -54,7 +114,7 @@ pub struct Imposed {
     pub added: Vec<(u8, Gid)>,
 }
 
-/// What can change about a device's one port.
+/// What can change about a port.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Port {
     /// The interface is up.
@@ -92,12 +152,22 @@ pub struct Change {
 }
 
 impl Device {
-    /// The device of an interface.
+    /// The device of an interface, with all its ports.
     pub fn of(interface: &Interface) -> Device {
+        let numbers = (2..).take(interface.further_ports.len());
+        let further = numbers.map(|number| Arc::new(Device::with_port(interface, number, Vec::new()))).collect();
+        Device::with_port(interface, 1, further)
+    }
+
+    fn with_port(interface: &Interface, port_number: u8, further: Vec<Arc<Device>>) -> Device {
+        let name = interface.device.clone();
         let device = Device {
-            name: interface.device.clone(),
+            port_name: if port_number == 1 { name.clone() } else { format!("{name}/{port_number}") },
+            name,
             guid: guid(interface),
             number: interface.number,
+            port_number,
+            further,
             interface: (interface.name.clone(), interface.index),
             port: RwLock::new(
                 Rank::Port,
@@ -133,6 +203,43 @@ impl Device {
     /// A number that no other device has: that of its interface, or one that no interface has.
     pub fn number(&self) -> u32 {
         self.number
+    }
+
+    /// Which of its device's ports it is, from 1.
+    pub fn port_number(&self) -> u8 {
+        self.port_number
+    }
+
+    /// What counts and captures call it: the device's name for port 1, and `ubi_0/2` for port 2 of `ubi_0`.
+    pub fn port_name(&self) -> &str {
+        &self.port_name
+    }
+
+    /// A number that no other port of any device has: that of the device for port 1.
+    pub(crate) fn port_id(&self) -> u32 {
+        // A NIC has 1 to 4 ports, and there are fewer NICs than that between two ports of one.
+        self.number + (u32::from(self.port_number) - 1) * PORT_ID_STEP
+    }
+
+    /// How many ports it has.
+    pub fn port_count(&self) -> u8 {
+        // At most 4.
+        self.further.len() as u8 + 1
+    }
+
+    /// Its ports, itself first.
+    pub fn ports(self: &Arc<Device>) -> impl Iterator<Item = &Arc<Device>> {
+        std::iter::once(self).chain(&self.further)
+    }
+
+    /// Its port of that number.
+    pub fn at_port(self: &Arc<Device>, number: u8) -> Option<&Arc<Device>> {
+        self.ports().nth(usize::from(number.checked_sub(1)?))
+    }
+
+    /// Whether that is one of its ports.
+    pub(crate) fn has_port(self: &Arc<Device>, port: &Arc<Device>) -> bool {
+        self.ports().any(|own| Arc::ptr_eq(own, port))
     }
 
     /// The number of its interface, by which packets come and go. Several devices may be of one.
@@ -191,6 +298,7 @@ impl Device {
         self.failed.store(true, Ordering::Release);
         self.unplugged.fetch_or(unplugged, Ordering::AcqRel);
         self.impose(Imposed { down: true, ..Imposed::default() });
+        self.further.iter().for_each(|port| port.fail(unplugged));
     }
 
     /// Takes note of what its interface is now; `None` if it has gone.
@@ -199,8 +307,10 @@ impl Device {
         if let Some(interface) = interface {
             port.interface_mtu = interface.mtu;
         }
-        port.interface =
-            (interface.is_some_and(|interface| interface.running), interface.map(gids).unwrap_or_default());
+        port.interface = (
+            interface.is_some_and(|interface| interface.running),
+            interface.map(|interface| gids(interface, self.port_number)).unwrap_or_default(),
+        );
         port.update()
     }
 
@@ -277,14 +387,17 @@ impl Port {
     }
 }
 
-/// GIDs of an interface. IPv6 first where it is global, since programs take entry 0 for a default; link-local last.
-fn gids(interface: &Interface) -> Vec<Gid> {
+/// GIDs of a port of an interface. IPv6 first where it is global, since programs take entry 0 for a default; link-local last.
+fn gids(interface: &Interface, port: u8) -> Vec<Gid> {
     let rank = |address: &IpAddr| match address {
         IpAddr::V4(_) => 1,
         IpAddr::V6(address) if is_link_local(address) => 2,
         IpAddr::V6(_) => 0,
     };
-    let mut addresses = interface.addresses.clone();
+    let mut addresses = match port {
+        1 => interface.addresses.clone(),
+        further => interface.further_ports.iter().skip(usize::from(further) - 2).take(1).copied().collect(),
+    };
     addresses.sort_by_key(rank);
     addresses
         .into_iter()

@@ -5,6 +5,7 @@
 use crate::progress::bell::{Bell, WakeSignal};
 use crate::progress::engine_affinity::Seen;
 use crate::progress::policy::{Policy, Polls};
+use crate::progress::socket_watch::SocketWatch;
 use crate::progress::wake_reason::WakeCounts;
 use crate::tuning::{EXIT_FLUSH_MAX, EXIT_LOOK_INTERVAL, EXIT_SUMMARY_MAX};
 use link::shared::Doorbell;
@@ -35,6 +36,8 @@ pub(crate) struct Engine {
     pub(crate) waiters: AtomicU32,
     /// They do, and the engine leaves the sockets to them.
     pub(crate) relieved: AtomicBool,
+    /// Which thread waits for the sockets.
+    pub sockets: SocketWatch,
     /// Completion queues that are observed: the program wants to hear of what comes there, and does not call.
     observed: AtomicU32,
     /// It looks on, for trains and for room.
@@ -80,6 +83,7 @@ impl Engine {
             wakes: WakeCounts::default(),
             waiters: AtomicU32::new(0),
             relieved: AtomicBool::new(false),
+            sockets: SocketWatch::new()?,
             observed: AtomicU32::new(0),
             spins: AtomicBool::new(false),
             doorbell: OnceLock::new(),

@@ -14,6 +14,9 @@
 //! | *leased* | a polling program | its bell and the doorbell, for [`POLLER_CHECK_MIN`] to [`POLLER_CHECK_MAX`] | the program did not poll meanwhile, a peer insists, a completion queue is armed, a caller blocks |
 //! | *relieved* | a blocked caller | its bell, interfaces, the next deadline | the last blocked caller leaves |
 //!
+//! While it is *asleep* it leaves the sockets out if a thread waits for events of connections
+//! ([`SocketWatch`](super::socket_watch::SocketWatch)).
+//!
 //! What the parts decide:
 //!
 //! | part | input | answer |

@@ -78,12 +78,16 @@ fn timespec(nanos: u64) -> libc::timespec {
 /// Descriptors that are waited for again and again: the kernel keeps the list, and one of them, a bell, need not be
 /// read after it was heard.
 #[derive(Debug)]
-pub(crate) struct Set(EventSet);
+pub(crate) struct Set {
+    set: EventSet,
+    /// The place of the sockets.
+    sockets: u64,
+}
 
 impl Set {
     /// A set of these descriptors; those below zero are passed over. `bell` is the place of the one that is heard each
-    /// time it is struck.
-    pub fn new(fds: &[RawFd], bell: usize) -> io::Result<Set> {
+    /// time it is struck, `sockets` of the one that may be left out at times.
+    pub fn new(fds: &[RawFd], bell: usize, sockets: usize) -> io::Result<Set> {
         let set = EventSet::new()?;
         for (place, fd) in fds.iter().enumerate().filter(|(_, fd)| **fd >= 0) {
             match place == bell {
@@ -91,7 +95,18 @@ impl Set {
                 false => set.add(*fd, place as u64)?,
             }
         }
-        Ok(Set(set))
+        Ok(Set { set, sockets: sockets as u64 })
+    }
+
+    /// Does not end a sleep for the sockets any more, also not one that has begun.
+    pub fn leave_out(&self, sockets: RawFd) -> io::Result<()> {
+        self.set.heed(sockets, self.sockets, false)
+    }
+
+    /// Ends a sleep for the sockets again, also one that has begun.
+    pub fn take_in(&self, sockets: RawFd) {
+        // They were in the set before, so there is nothing that the kernel would need room for.
+        let _ = self.set.heed(sockets, self.sockets, true);
     }
 
     /// Sleeps like [`until_ready`].
@@ -101,7 +116,7 @@ impl Set {
         let limit = limit.as_ref().map_or(std::ptr::null(), |limit| &raw const *limit);
         let none = std::ptr::null::<libc::sigset_t>();
         // The last argument travels on the stack, where half of a word would be left undefined.
-        let (room, fd, size) = (MAX_DESCRIPTORS as libc::c_int, self.0.raw(), 0usize);
+        let (room, fd, size) = (MAX_DESCRIPTORS as libc::c_int, self.set.raw(), 0usize);
         // SAFETY: the events and the limit are live for the duration of the call.
         let mut count =
             unsafe { libc::syscall(libc::SYS_epoll_pwait2, fd, events.as_mut_ptr(), room, limit, none, size) };
@@ -130,7 +145,7 @@ mod tests {
     #[test]
     fn a_bell_is_heard_each_time_it_is_struck_and_others_until_they_are_read() {
         let ((bell, mut strikes), (other, mut writes)) = (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
-        let set = Set::new(&[other.as_raw_fd(), -1, bell.as_raw_fd()], 2).unwrap();
+        let set = Set::new(&[other.as_raw_fd(), -1, bell.as_raw_fd()], 2, 0).unwrap();
         assert_eq!(set.until_ready(Some(1000)).unwrap(), 0);
         for _ in 0..2 {
             strikes.write_all(&[0]).unwrap();
@@ -140,6 +155,10 @@ mod tests {
         writes.write_all(&[0]).unwrap();
         strikes.write_all(&[0]).unwrap();
         assert_eq!(set.until_ready(Some(1_000_000_000)).unwrap(), 1 << 2 | 1);
+        assert_eq!(set.until_ready(Some(0)).unwrap(), 1);
+        set.leave_out(other.as_raw_fd()).unwrap();
+        assert_eq!(set.until_ready(Some(0)).unwrap(), 0);
+        set.take_in(other.as_raw_fd());
         assert_eq!(set.until_ready(Some(0)).unwrap(), 1);
     }
 }

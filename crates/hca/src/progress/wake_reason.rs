@@ -44,7 +44,7 @@ impl WakeCounts {
         }
     }
 
-    fn of(&self, reason: WakeReason) -> u64 {
+    pub fn of(&self, reason: WakeReason) -> u64 {
         self.0.get(reason as usize).map_or(0, |count| count.load(Ordering::Relaxed))
     }
 

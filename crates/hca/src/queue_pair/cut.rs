@@ -51,7 +51,7 @@ impl Qp {
 
     /// What it takes where it has no one peer.
     pub(super) fn belief_without_peer(&self) -> Belief {
-        if self.context.device().port().is_cut { Belief::with_port_down() } else { Belief::default() }
+        if self.port_device().port().is_cut { Belief::with_port_down() } else { Belief::default() }
     }
 
     /// Its device has failed: it stops, and what was posted is flushed.

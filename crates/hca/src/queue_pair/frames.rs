@@ -148,8 +148,7 @@ impl Qp {
             return;
         }
         let is_down = belief.takes_any().is_err();
-        let device = self.context.device();
-        let longest = device.port().interface_mtu as usize + ETHERNET_HEADER + VLAN_TAG_LEN;
+        let longest = self.port_device().port().interface_mtu as usize + ETHERNET_HEADER + VLAN_TAG_LEN;
         let mut port = NicPort { nic, windows, xrc_domain: None, landing: None, gpu: GpuTrains::None };
         outbox.resize_with(MAX_BATCH, Vec::new);
         loop {
@@ -174,7 +173,7 @@ impl Qp {
             }
             if let Some(capture) = &nic.records.capture {
                 let mut capture = capture.lock();
-                frames.iter().for_each(|frame| capture.raw(device.name(), frame, Direction::Outbound));
+                frames.iter().for_each(|frame| capture.raw(self.port_device().port_name(), frame, Direction::Outbound));
             }
             packets.send(frames, || nic.dropped(now, Some(self.qpn), None, DropReason::SystemRefused));
         }

@@ -11,14 +11,15 @@ use ::host::neighbours::{Search, Unreachable, Way};
 use link::udp::{Family, Route};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use transport::{AddressVector, ModifyError};
 use wire::{Mtu, Qpn, ROCE_PORT};
 
 impl Ground {
-    /// What is in the way from a device to a peer, over packets of up to `mtu` bytes.
+    /// What is in the way from a device's port, which the vector names, to a peer, over packets of up to `mtu` bytes.
     pub(crate) fn obstacle(
         &self,
-        device: &Device,
+        device: &Arc<Device>,
         av: &AddressVector,
         peer: Qpn,
         mtu: Option<Mtu>,
@@ -28,7 +29,8 @@ impl Ground {
         let to = av.dgid.to_ip();
         let no_way = |why| Err(ModifyError::NoWay { to, why });
         let (source, max) = {
-            let port = device.port();
+            // The transport has looked at the number.
+            let port = device.at_port(av.port).unwrap_or(device).port();
             (port.gid(av.sgid_index), port.mtu())
         };
         let Some(source) = source else { return Err(ModifyError::NoSourceAddress { index: av.sgid_index }) };

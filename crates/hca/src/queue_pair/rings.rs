@@ -92,7 +92,9 @@ impl Qp {
             if let Some((psn, msn)) = train.along {
                 pair.handle_acknowledgement(now, inbound.from, psn, msn, &mut port);
             }
-            super::refusal::handle_from_host(pair, now, &inbound, &mut port);
+            self.handle_counted(pair, &inbound, &mut port, |pair, port| {
+                super::refusal::handle_from_host(pair, now, &inbound, port);
+            });
             if train.is_named {
                 port.gpu = GpuTrains::None;
             }

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::Arc;
 use trace::Failure;
-use transport::{Cause, Completion, Queue, Status, Time};
+use transport::{Cause, Completion, Inbound, Queue, Status, Time};
 use wire::Srqn;
 
 /// Completions that scripts hold back, oldest first, each until its time.
@@ -69,6 +69,39 @@ impl Qp {
         }
     }
 
+    /// Handles a packet or train that has come. While a script counts messages, a WRITE, READ or atomic operation that is
+    /// executed with it is one, though the program hears nothing of it. Of a WRITE in several trains the bytes of the last
+    /// count.
+    #[inline]
+    pub(super) fn handle_counted<'a>(
+        &self,
+        pair: &mut transport::QueuePair,
+        inbound: &Inbound<'_>,
+        port: &mut NicPort<'a>,
+        handle: impl FnOnce(&mut transport::QueuePair, &mut NicPort<'a>),
+    ) {
+        let nic = port.nic;
+        let counts = nic.records.trace.is_on() && nic.scripts.wants_messages();
+        let before = counts.then(|| pair.msn());
+        handle(pair, port);
+        if before.is_some_and(|before| pair.msn() != before) {
+            self.note_executed(nic, pair, inbound);
+        }
+    }
+
+    #[cold]
+    fn note_executed(&self, nic: &Ground, pair: &transport::QueuePair, inbound: &Inbound<'_>) {
+        let opcode = inbound.headers.bth.opcode;
+        if opcode.operation() == wire::Operation::Send || opcode.has_immediate() {
+            // It counts when the receive completes.
+            return;
+        }
+        let asked = inbound.headers.reth.map_or(0, |reth| u64::from(reth.len));
+        let bytes = asked.max(inbound.payload.len() as u64);
+        let peer = self.kind.is_connected().then(|| pair.attributes().av.dgid.to_ip());
+        nic.strikes_on(&Moment::Message { scene: self.scene(nic, peer, true), bytes });
+    }
+
     fn strike_completion(
         &self,
         nic: &Ground,
@@ -90,7 +123,7 @@ impl Qp {
             return Fate::Told;
         }
         let mut fate = Fate::Told;
-        for struck in nic.strikes_on(&Moment::Completion { scene, bytes }) {
+        for struck in nic.strikes_on(&Moment::Completion { scene, bytes, is_receive }) {
             match struck.action() {
                 Action::Complete { status, vendor } => {
                     if let (Some(status), false) = (u8::try_from(status).ok().and_then(Status::of_code), *has_struck) {
@@ -114,11 +147,11 @@ impl Qp {
 
     /// Itself, as scripts see it, with the completion queue of its receives or of its sends.
     pub(crate) fn scene(&self, nic: &Ground, peer: Option<IpAddr>, is_receive: bool) -> Scene<'_> {
-        let device = self.context.device();
+        let device = self.port_device();
         let queue = if is_receive { self.receive_cq.as_ref() } else { self.send_cq.as_ref() };
         Scene {
             device: Some(DeviceView { name: device.name(), index: nic.host.device_index(device.number()) }),
-            port: Some(1),
+            port: Some(device.port_number()),
             pair: Some(PairView {
                 number: self.qpn.value(),
                 kind: self.kind.name(),

@@ -64,11 +64,11 @@ impl Qp {
                 pair.incidents().multicast_received_packets += 1;
             }
             inbound.congestion_marked = arrival.congestion_marked;
-            match self.kind.is_connected() {
-                true => pair.handle(now, &inbound, &mut port),
+            self.handle_counted(pair, &inbound, &mut port, |pair, port| match self.kind.is_connected() {
+                true => pair.handle(now, &inbound, port),
                 // Only a receiver of datagrams is shown it.
-                false => pair.handle(now, &Inbound { grh: &grh_bytes(&arrival.ip), ..inbound }, &mut port),
-            }
+                false => pair.handle(now, &Inbound { grh: &grh_bytes(&arrival.ip), ..inbound }, port),
+            });
         }
         *touched
     }
@@ -226,7 +226,7 @@ impl Qp {
             let (mut to, qpn) = (train.to, train.headers.bth.dest_qpn);
             let answer;
             if let Some(address) = notifies_from {
-                let own = self.context.device().port().gids.iter().position(|gid| *gid == Some(address));
+                let own = self.port_device().port().gids.iter().position(|gid| *gid == Some(address));
                 answer = AddressVector { sgid_index: own.unwrap_or(0) as u8, ..*to };
                 to = &answer;
             }

@@ -19,6 +19,7 @@ use link::shared::Front;
 use link::udp::{PortProbe, Route};
 use link::{Arrived, Destination, Handling, NoPayload};
 use memory::Guard;
+use std::sync::Arc;
 use trace::{Direction, DropReason};
 use transport::{AddressVector, Piece, Train};
 use wire::access::{Access, Refusal};
@@ -26,9 +27,10 @@ use wire::mad::MadHeader;
 use wire::{Ecn, Gid, Headers, IpHeader, Packet, Qpn, ROCE_PORT, UdpHeader};
 
 impl Ground {
-    /// The way from a device to a peer.
-    pub(crate) fn path(&self, device: &Device, av: &AddressVector, peer: Qpn, lane: u32) -> Path {
+    /// The way from a device's port, which the vector names, to a peer.
+    pub(crate) fn path(&self, device: &Arc<Device>, av: &AddressVector, peer: Qpn, lane: u32) -> Path {
         let (source, is_cut) = {
+            let Some(device) = device.at_port(av.port) else { return Path::default() };
             let port = device.port();
             (port.gid(av.sgid_index), port.is_cut)
         };
@@ -150,7 +152,7 @@ impl Ground {
         use link::udp::Cargo;
         let Some(route) = path.route_of(&cargo.train.headers) else { return };
         let port = self.links.udp.port(&route, qp.qpn());
-        let device = qp.context().device().name();
+        let device = qp.port_device().port_name();
         let mut payload = Vec::new();
         for index in 0..cargo.count() {
             let (headers, length) = cargo.packet(index);
@@ -180,14 +182,14 @@ impl Ground {
     /// locked before the list of devices.
     pub(crate) fn capture_arrived(&self, capture: &Mutex<Capture>, train: &Arrived<'_>) {
         let Arrived { source, destination, handling, .. } = *train;
-        let devices = self.host.devices();
+        let devices = self.host.port_devices();
         let device = devices.iter().find(|device| device.port().gids.contains(&Some(destination)));
         let (source, destination) = (source.to_ip(), destination.to_ip());
         let sent = Ecn::of_sent(train.headers.bth.opcode);
         let ecn = if train.congestion_marked { Ecn::Experienced } else { sent };
         let (traffic_class, hop_limit) = (ecn.in_class(handling.traffic_class), handling.hops());
         let route = link::udp::Route { source, destination, scope: 0, traffic_class, hop_limit };
-        let name = device.map_or("other", |device| device.name());
+        let name = device.map_or("other", |device| device.port_name());
         let mut capture = capture.lock();
         for index in 0..train.packets() {
             let (headers, bytes) = train.packet(index);
@@ -236,7 +238,7 @@ impl Ground {
     fn note_mad(&self, to: &Destination, port: impl FnOnce() -> u16, headers: &Headers, bytes: &[u8]) {
         if let Some(capture) = &self.records.capture {
             let device =
-                self.host.device_with(to.source).map_or_else(|| "other".into(), |device| device.name().to_owned());
+                self.host.device_with(to.source).map_or_else(|| "other".into(), |device| device.port_name().to_owned());
             capture.lock().frame(&device, &Route::from(to), port(), headers, bytes, Direction::Outbound);
         }
         if let Some(device) = self.host.device_with(to.source) {
@@ -248,7 +250,7 @@ impl Ground {
     fn class_asked(&self, destination: Gid, datagram: &[u8]) -> Option<ManagementClass> {
         let (header, _) = MadHeader::parse(datagram).ok()?;
         let (class, version) = (header.management_class, header.class_version);
-        let (interface, oui) = (self.host.device_number_of(destination), ::mad::class::oui(class, datagram));
+        let (interface, oui) = (self.host.port_id_of(destination), ::mad::class::oui(class, datagram));
         (!header.is_response()).then_some(ManagementClass { interface, class, version, oui })
     }
 
@@ -276,11 +278,11 @@ impl Ground {
     /// The name of the device that has the address a packet was sent to, or that a packet to all came in by. What is
     /// for none of them goes by another name.
     pub(crate) fn device_of(&self, arrival: &link::udp::Arrival<'_>) -> String {
-        let (devices, gid) = (self.host.devices(), arrival.destination());
+        let (devices, gid) = (self.host.port_devices(), arrival.destination());
         let device = devices.iter().find(|device| match arrival.is_multicast() {
             true => device.interface_index() == arrival.interface,
             false => device.port().gids.contains(&Some(gid)),
         });
-        device.map_or("other", |device| device.name()).to_owned()
+        device.map_or("other", |device| device.port_name()).to_owned()
     }
 }

@@ -10,7 +10,13 @@
 //! |---|---|
 //! | `protocol` | how an access ends before the target takes its memory back; a model checker runs it |
 //! | `published` | the target: the table, and whom it lets in |
+//! | `claim` | the target: whether a thread of the requester is still at it |
 //! | `peer` | the requester: another process's table and memory |
+//! | `views` | the requester: its mappings of the files that regions of the peer are of |
+//! | `restartable` | the requester: a copy that is never finished late |
+//!
+//! Memory that this library allocated is of files (`memory::shareable`). The requester maps such a file after a few
+//! accesses, and from then on moves the bytes with its own stores and loads. Other memory stays with the system call.
 //!
 //! # Who is let in
 //!
@@ -19,14 +25,17 @@
 //! namespace and no fewer capabilities; not a process that made itself undumpable). Only who may attach to it as a
 //! debugger (Yama) is not asked.
 
+mod claim;
 mod peer;
 mod protocol;
 mod published;
+mod restartable;
+mod views;
 
 pub(super) use peer::PeerTable;
-pub use peer::{DirectAccess, PeerMemory};
+pub use peer::{DirectAccess, Moved, PeerMemory};
 pub(super) use published::Grant;
-pub use published::{Published, PublishedQueuePair, PublishedRegion};
+pub use published::{Published, PublishedQueuePair, PublishedRegion, SharedFile};
 
 use super::map::Mapping;
 use protocol::{ENTRY_BYTES, Entry, find_entry, publish_entry, withdraw_entry};
@@ -37,12 +46,13 @@ use std::sync::atomic::AtomicU64;
 /// What the table begins with.
 const TABLE_MAGIC: u64 = u64::from_ne_bytes(*b"UbiDir01");
 /// Where words of its first page are: the magic, the number that proves a requester's right, whether it is open, the
-/// page's address in the target, and a word to try writing on.
+/// page's address in the target, a word to try writing on, and the generation of the table.
 const MAGIC_OFFSET: usize = 0;
 const SECRET_OFFSET: usize = 8;
 const OPEN_OFFSET: usize = 64;
 const ADDRESS_OFFSET: usize = 128;
 const SCRATCH_OFFSET: usize = 192;
+const GENERATION_OFFSET: usize = 256;
 const HEADER_BYTES: usize = 4096;
 /// Entries of one kind that may have the same place: what finds none free is not published.
 const PLACE_ENTRIES: usize = 4;

@@ -7,6 +7,7 @@ use super::direct::Published;
 use super::doorbell::{Doorbell, PeerDoorbell};
 use super::link::{Heard, Inbound, Outbound, State};
 use super::ring::{LARGE_RING_BYTES, Reader, SMALL_RING_BYTES, Writer};
+use crate::dropped::Drops;
 use host::descriptor::Descriptor;
 use host::event_set::EventSet;
 use host::holders;
@@ -61,6 +62,8 @@ pub struct Exchange {
     /// Links that queue pairs wait for.
     stalled: Mutex<Vec<Arc<Outbound>>>,
     stalled_count: AtomicU32,
+    /// What went no further while faults strike.
+    pub(super) drops: Mutex<Drops>,
 }
 
 #[derive(Debug, Default)]
@@ -112,6 +115,7 @@ impl Exchange {
             inbound_count: AtomicU32::new(0),
             stalled: Mutex::new(Rank::StalledLinks, Vec::new()),
             stalled_count: AtomicU32::new(0),
+            drops: Mutex::new(Rank::LinkDrops, Drops::default()),
         })
     }
 
@@ -284,7 +288,7 @@ impl Exchange {
                 // Where it cannot be had, packets go on to do.
                 let number = greeting::number(&bytes).map_or(0, |(_, number)| number);
                 let _ = match descriptors.pop().filter(|_| kind == greeting::DIRECT_GRANT) {
-                    Some(memory) => outbound.take_memory(memory, number),
+                    Some(memory) => outbound.take_memory(memory, descriptors.pop(), number),
                     None => outbound.ask_for_memory(number),
                 };
                 None

@@ -17,9 +17,11 @@ use super::link::{Inbound, Reading, State};
 use super::ring::{Broken, Front, MAX_PAYLOAD_BYTES, Unwritten};
 use super::word::Sleeper;
 use crate::carrier::{Arrived, Destination, Link, SendError, Train};
+use crate::dropped::Dropped;
 use host::slots::Slot;
 use std::os::fd::RawFd;
 use std::sync::Arc;
+use trace::DropReason;
 use wire::refuse_if;
 
 /// Trains taken from one ring before the others are looked at.
@@ -72,7 +74,7 @@ impl Link for Exchange {
         let mut broken: Option<Arc<Inbound>> = None;
         self.each_with_something(None, false, |inbound| {
             let Some(mut reading) = inbound.reader() else { return };
-            match take_turn(&mut reading, take) {
+            match self.take_turn(&mut reading, take) {
                 Ok(taken) => any |= taken > 0,
                 Err(Broken) => broken = Some(Arc::clone(inbound)),
             }
@@ -86,28 +88,42 @@ impl Link for Exchange {
     fn seems_empty(&self) -> bool {
         !self.has_something()
     }
+
+    fn take_drops(&self) -> Vec<Dropped> {
+        self.drops.lock().take()
+    }
 }
 
-fn take_turn(reading: &mut Reading<'_>, take: &mut dyn FnMut(&Arrived<'_>)) -> Result<u32, Broken> {
-    let mut taken = 0;
-    while taken < TRAINS_PER_TURN && reading.front()?.is_some() {
-        if let Some((front, payload)) = reading.train_and_payload() {
-            if let Some(acknowledgement) = front.acknowledgement() {
-                take(&arrived(reading.writer(), &acknowledgement, &[]));
+impl Exchange {
+    fn take_turn(&self, reading: &mut Reading<'_>, take: &mut dyn FnMut(&Arrived<'_>)) -> Result<u32, Broken> {
+        let mut taken = 0;
+        while taken < TRAINS_PER_TURN && reading.front()?.is_some() {
+            match reading.train_and_payload() {
+                // Was written before faults began: they strike packets, and this is none. The next ones have bytes.
+                Some((front, _)) if front.is_named => {
+                    self.drops.lock().add(Some(front.headers), DropReason::NamedPayload);
+                    reading.pause_names();
+                }
+                Some((front, payload)) => {
+                    if let Some(acknowledgement) = front.acknowledgement() {
+                        take(&arrived(reading.writer(), &acknowledgement, &[]));
+                    }
+                    take(&arrived(reading.writer(), front, payload));
+                }
+                None => {}
             }
-            take(&arrived(reading.writer(), front, payload));
+            reading.consume();
+            taken += 1;
+            if reading.should_tell() {
+                reading.tell(false);
+            }
         }
-        reading.consume();
-        taken += 1;
-        if reading.should_tell() {
-            reading.tell(false);
+        // The writer need not know yet, unless much was read. A look that finds nothing tells it.
+        if taken == 0 || reading.has_much_to_tell() {
+            reading.tell(taken < TRAINS_PER_TURN);
         }
+        Ok(taken)
     }
-    // The writer need not know yet, unless much was read. A look that finds nothing tells it.
-    if taken == 0 || reading.has_much_to_tell() {
-        reading.tell(taken < TRAINS_PER_TURN);
-    }
-    Ok(taken)
 }
 
 fn arrived<'a>(writer: i32, front: &'a Front, payload: &'a [u8]) -> Arrived<'a> {

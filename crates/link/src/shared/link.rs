@@ -130,10 +130,10 @@ impl Outbound {
         passing::send(&self.socket, &greeting::numbered(greeting::DIRECT_PROOF, secret), &[])
     }
 
-    /// The other process lets us in.
-    pub(super) fn take_memory(&self, memory: OwnedFd, grant: u64) -> io::Result<()> {
+    /// The other process lets us in, and takes our claims.
+    pub(super) fn take_memory(&self, memory: OwnedFd, claims: Option<OwnedFd>, grant: u64) -> io::Result<()> {
         let Some(table) = self.peer_table.lock().take() else { return Err(io::ErrorKind::InvalidData.into()) };
-        let _ = self.peer_memory.set(PeerMemory::accept(table, memory, grant)?);
+        let _ = self.peer_memory.set(PeerMemory::accept(table, memory, claims, grant)?);
         Ok(())
     }
 
@@ -362,7 +362,7 @@ impl Inbound {
                     }
                     passed.push_back((number, descriptor));
                 } else if let (Some((kind, number)), Some(published)) = (said, &self.published) {
-                    let granted = published.answer(&self.socket, kind, number);
+                    let granted = published.answer((&self.socket, self.writer), kind, number);
                     if granted.is_some() && !self.has_ended() {
                         *self.grant.lock() = granted;
                     }

@@ -19,6 +19,10 @@ use {
 #[cfg(not(miri))]
 const REQUIRED_SEALS: libc::c_int = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
 
+/// Where a mapping of a part of a file may begin, whatever the size of pages.
+#[cfg(not(miri))]
+const PAGE_ALIGNMENT: u64 = 64 * 1024;
+
 /// The protection of a mapping that this process writes.
 #[cfg(not(miri))]
 const READ_WRITE_PROTECTION: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
@@ -99,6 +103,17 @@ impl Mapping {
         Mapping::map(fd.as_raw_fd(), libc::PROT_READ, libc::MAP_SHARED, length)
     }
 
+    /// A part of a file of another process that nobody can make shorter, and where it begins in the mapping.
+    pub fn accept_part(fd: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<(Mapping, usize)> {
+        let end = offset.checked_add(length).ok_or(io::ErrorKind::InvalidData)?;
+        sealed_length(fd, |known| end <= known)?;
+        let inside = offset % PAGE_ALIGNMENT;
+        let start = libc::off_t::try_from(offset - inside).map_err(|_| io::ErrorKind::InvalidData)?;
+        let span = usize::try_from(length + inside).map_err(|_| io::ErrorKind::InvalidData)?;
+        let map = Mapping::map_from(fd.as_raw_fd(), READ_WRITE_PROTECTION, libc::MAP_SHARED, (start, span))?;
+        Ok((map, inside as usize))
+    }
+
     /// Memory of this process alone.
     pub fn private(length: usize) -> io::Result<Mapping> {
         Mapping::map(-1, READ_WRITE_PROTECTION, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, length)
@@ -109,8 +124,17 @@ impl Mapping {
     }
 
     fn map(fd: RawFd, access: libc::c_int, flags: libc::c_int, length: usize) -> io::Result<Mapping> {
+        Mapping::map_from(fd, access, flags, (0, length))
+    }
+
+    fn map_from(
+        fd: RawFd,
+        access: libc::c_int,
+        flags: libc::c_int,
+        (offset, length): (libc::off_t, usize),
+    ) -> io::Result<Mapping> {
         // SAFETY: a fresh mapping at an address of the kernel's choice.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), length, access, flags, fd, 0) };
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), length, access, flags, fd, offset) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }

@@ -511,12 +511,19 @@ impl Reader {
         first..first.wrapping_add(self.map.length())
     }
 
-    /// Tells the writer that it may name payload. One that was told otherwise is not told again.
+    /// Tells the writer that it may name payload. One that was told that names are of no use is not told again.
     pub fn take_names(&mut self) {
-        if !self.takes_names && self.map.word(NAMES_OFFSET).load(Ordering::Relaxed) == 0 {
+        let word = self.map.word(NAMES_OFFSET);
+        if word.load(Ordering::Relaxed) == 0 {
             self.takes_names = true;
-            self.map.word(NAMES_OFFSET).store(TAKES_NAMES, Ordering::Relaxed);
+            word.store(TAKES_NAMES, Ordering::Relaxed);
         }
+    }
+
+    /// Tells the writer to name no payload until it is told again that it may. Names under way are still read.
+    #[cold]
+    pub fn pause_names(&mut self) {
+        self.map.word(NAMES_OFFSET).store(0, Ordering::Relaxed);
     }
 
     /// Tells the writer that names are of no use here. Those under way are still read.

@@ -5,17 +5,25 @@
 #[allow(dead_code)]
 mod protocol;
 
-use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
-use protocol::{Entry, NO_MEMORY_ADDRESS, find_entry, publish_entry, reach, withdraw_entry};
+use protocol::{
+    Entry, NO_MEMORY_ADDRESS, end_generation, find_entry, is_current, publish_entry, reach, under_claim,
+    wait_until_over, withdraw_entry,
+};
 
 const ENTRY_NAME: u64 = 7;
 
-/// Two places of memory, each with whether it is the peer's to touch; the table; and the open file of both processes,
-/// which the kernel locks.
+const THREAD: u64 = 9;
+
+/// Two places of memory, each with whether it is the peer's to touch; the table; the open file of both processes, which
+/// the kernel locks; the claim of the requester, and whether its thread is off its processor.
 struct Processes {
     table: [Entry; 1],
+    generation: AtomicU64,
+    claim: AtomicU64,
+    is_off: AtomicBool,
     position: Mutex<u64>,
     is_lent: [AtomicBool; 2],
     accesses: AtomicU64,
@@ -25,6 +33,9 @@ impl Processes {
     fn new() -> Arc<Processes> {
         let processes = Processes {
             table: [Entry::default()],
+            generation: AtomicU64::new(0),
+            claim: AtomicU64::new(0),
+            is_off: AtomicBool::new(false),
             position: Mutex::new(NO_MEMORY_ADDRESS),
             is_lent: [AtomicBool::new(false), AtomicBool::new(false)],
             accesses: AtomicU64::new(0),
@@ -40,7 +51,13 @@ impl Processes {
 
     fn take_back(&self, place: u64) {
         assert!(withdraw_entry(&self.table, ENTRY_NAME));
+        end_generation(&self.generation);
         self.set_position(NO_MEMORY_ADDRESS);
+        wait_until_over(&self.claim, |thread| {
+            assert_eq!(thread, THREAD);
+            loom::thread::yield_now();
+            self.is_off.load(Ordering::Relaxed)
+        });
         self.is_lent[place as usize].store(false, Ordering::Relaxed);
     }
 
@@ -57,12 +74,32 @@ impl Processes {
         }
     }
 
+    /// By the open file.
     fn request(&self) {
-        reach(
-            || find_entry(&self.table, ENTRY_NAME).map(|[place, ..]| place),
-            |address| self.set_position(address),
-            || self.access(),
-        );
+        let generation = self.generation.load(Ordering::Acquire);
+        let Some([place, ..]) = find_entry(&self.table, ENTRY_NAME) else { return };
+        reach((&self.generation, generation), || self.set_position(place), || self.access());
+    }
+
+    /// By the mapping. A thread that is stopped on the way is off its processor, and then begins the sequence again.
+    fn store(&self, is_stopped: bool) {
+        let generation = self.generation.load(Ordering::Acquire);
+        let Some([place, ..]) = find_entry(&self.table, ENTRY_NAME) else { return };
+        under_claim(&self.claim, THREAD, || {
+            let is_current = || is_current((&self.generation, generation));
+            let mut goes_on = is_current();
+            if is_stopped {
+                self.is_off.store(true, Ordering::Relaxed);
+                self.is_off.store(false, Ordering::Relaxed);
+                // Other threads ran meanwhile, or the kernel did.
+                fence(Ordering::SeqCst);
+                goes_on = is_current();
+            }
+            if goes_on {
+                assert!(self.is_lent[place as usize].load(Ordering::Relaxed), "touched after it was taken back");
+                self.accesses.fetch_add(1, Ordering::Relaxed);
+            }
+        });
     }
 }
 
@@ -106,5 +143,35 @@ fn what_is_lent_is_reached() {
         };
         requester.join().unwrap();
         assert_eq!(processes.accesses.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+fn nothing_is_stored_after_it_was_taken_back() {
+    loom::model(|| {
+        let processes = Processes::new();
+        let requester = {
+            let processes = Arc::clone(&processes);
+            thread::spawn(move || {
+                processes.store(false);
+                processes.store(false);
+            })
+        };
+        processes.take_back(0);
+        processes.lend(1);
+        requester.join().unwrap();
+    });
+}
+
+#[test]
+fn a_stopped_requester_is_not_waited_for_and_stores_nothing_later() {
+    loom::model(|| {
+        let processes = Processes::new();
+        let requester = {
+            let processes = Arc::clone(&processes);
+            thread::spawn(move || processes.store(true))
+        };
+        processes.take_back(0);
+        requester.join().unwrap();
     });
 }

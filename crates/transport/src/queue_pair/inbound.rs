@@ -126,6 +126,11 @@ impl QueuePair {
         (-A_LITTLE..0).contains(&psn.diff(self.responder.expected()))
     }
 
+    /// How many messages it has executed as a responder, modulo 2^24.
+    pub fn msn(&self) -> Msn {
+        self.responder.msn()
+    }
+
     /// How long the peer has to answer, in nanoseconds; `None` is for ever.
     pub fn time_to_answer(&self) -> Option<u64> {
         ack_timeout_nanos(self.connection.attributes.timeout)

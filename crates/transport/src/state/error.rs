@@ -106,6 +106,9 @@ pub enum ModifyError {
         /// The number.
         qpn: Qpn,
     },
+    /// A failure script lets the call fail.
+    #[error(transparent)]
+    Injected(#[from] crate::InjectedError),
 }
 
 /// "an RC", "a UC".

@@ -199,7 +199,7 @@ async fn ask<T: Connected>(
     party.id.connect(&offer(&prepared, private_data))?;
     let response = party.expect(EventKind::ConnectResponse).await?;
     let (receive, send) = agreed(&party, &prepared)?;
-    prepared.follow(&receive, &send)?;
+    prepared.follow(&receive, &send, party.local_addr().ip())?;
     party.id.establish().map_err(|error| given_up(&party, error))?;
     Ok(Connection::new(party, prepared, response.private_data().to_vec()))
 }
@@ -220,7 +220,7 @@ async fn answer<T: Connected>(
     receive.max_dest_rd_atomic = receive.max_dest_rd_atomic.map(|_| offer.responder_resources);
     send.max_rd_atomic = send.max_rd_atomic.map(|_| offer.initiator_depth);
     // Before the peer hears of it: it may send at once.
-    prepared.follow(&receive, &send)?;
+    prepared.follow(&receive, &send, party.local_addr().ip())?;
     party.id.accept(&offer).map_err(|error| given_up(&party, error))?;
     party.expect(EventKind::Established).await?;
     Ok(Connection::new(party, prepared, asked.private_data))

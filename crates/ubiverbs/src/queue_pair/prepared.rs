@@ -12,6 +12,7 @@ use crate::transports::{Connected, Datagram, Transport};
 use seam::{Error, Failed};
 use std::fmt;
 use std::marker::PhantomData;
+use std::net::IpAddr;
 use std::sync::Arc;
 use transport::{AddressVector, Attributes, Kind, Modify, State};
 use wire::{Gid, Mtu, Psn, Qpn, refuse_if};
@@ -129,16 +130,20 @@ impl<T: Transport> PreparedQueuePair<T> {
         self.connection
     }
 
-    /// Connects it as the connection manager agreed with the peer: first it can receive, then send.
-    pub(crate) fn follow(&mut self, receive: &Modify, send: &Modify) -> Result<(), Error> {
+    /// Connects it, from that address, as the connection manager agreed with the peer: first it can receive, then send.
+    pub(crate) fn follow(&mut self, receive: &Modify, send: &Modify, local: IpAddr) -> Result<(), Error> {
+        let port = receive.av.map_or(1, |av| av.port);
+        if port != self.attributes().port {
+            self.to_init(&Modify { state: Some(State::Init), port: Some(port), ..Modify::default() })?;
+        }
         self.core.pair.modify(receive)?;
         self.core.pair.modify(send)?;
         self.psn = send.sq_psn.unwrap_or(self.psn);
         self.mtu = receive.path_mtu.unwrap_or(self.mtu);
-        if let Some(av) = receive.av
-            && let Some(gid) = self.core.context.gid(av.sgid_index)
-        {
-            (self.sgid_index, self.gid) = (av.sgid_index, gid);
+        if let Some(av) = receive.av {
+            // The context tells of port 1.
+            let gid = if port == 1 { self.core.context.gid(av.sgid_index) } else { Some(Gid::from_ip(local)) };
+            (self.sgid_index, self.gid) = (av.sgid_index, gid.unwrap_or(self.gid));
         }
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! The connection manager of this process.
 
 use super::Software;
+use super::call_faults::{StruckCall, strike};
 use hca::cm::{CmError, ConnectParameters, Id, IdOption};
 use seam::{
     ConnectError, Error,
@@ -20,6 +21,7 @@ const ADDRESS_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Connections for Software {
     fn create_event_channel(&self) -> Result<Arc<dyn EventChannel>, Error> {
+        strike(&self.nic, "rdma_create_event_channel").map_err(Error::create("a channel"))?;
         let made = hca::cm::EventChannel::new();
         let channel = made.map_err(|source| Error::System { what: "cannot make a channel", source })?;
         Ok(Arc::new(OurEvents(Arc::new(channel))))
@@ -31,6 +33,7 @@ impl Connections for Software {
         space: PortSpace,
         kind: Kind,
     ) -> Result<Arc<dyn ConnectionId>, Error> {
+        strike(&self.nic, "rdma_create_id").map_err(Error::create("an id"))?;
         let channel = own::<OurEvents>(&**channel, "event channel")?;
         Ok(Arc::new(OurId(Id::new(&self.nic, &channel.0, space, kind, 0))))
     }
@@ -74,6 +77,14 @@ fn refused(error: CmError) -> Error {
 #[derive(Debug)]
 struct OurId(Arc<Id>);
 
+impl OurId {
+    /// The program makes this call: a script may let it fail.
+    fn strike(&self, call: &'static str) -> Result<(), Error> {
+        let refused = |struck: StruckCall| Error::Connect(ConnectError::Refused { what: struck.to_string() });
+        strike(self.0.nic(), call).map_err(refused)
+    }
+}
+
 impl ConnectionId for OurId {
     fn identity(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
@@ -100,46 +111,57 @@ impl ConnectionId for OurId {
     }
 
     fn set(&self, option: IdOption) -> Result<(), Error> {
+        self.strike("rdma_set_option")?;
         self.0.set(option).map_err(refused)
     }
 
     fn bind(&self, address: SocketAddr) -> Result<(), Error> {
+        self.strike("rdma_bind_addr")?;
         self.0.bind(address).map_err(refused)
     }
 
     fn listen(&self, backlog: u32) -> Result<(), Error> {
+        self.strike("rdma_listen")?;
         self.0.listen(backlog).map_err(refused)
     }
 
     fn resolve_address(&self, source: Option<SocketAddr>, destination: SocketAddr) -> Result<(), Error> {
+        self.strike("rdma_resolve_addr")?;
         self.0.resolve_address_within(source, destination, ADDRESS_TIMEOUT).map_err(refused)
     }
 
     fn resolve_route(&self) -> Result<(), Error> {
+        self.strike("rdma_resolve_route")?;
         self.0.resolve_route().map_err(refused)
     }
 
     fn connect(&self, parameters: &ConnectParameters<'_>) -> Result<(), Error> {
+        self.strike("rdma_connect")?;
         self.0.connect(parameters).map_err(refused)
     }
 
     fn accept(&self, parameters: &ConnectParameters<'_>) -> Result<(), Error> {
+        self.strike("rdma_accept")?;
         self.0.accept(parameters).map_err(refused)
     }
 
     fn reject(&self, reason: RejectReason, private_data: &[u8]) -> Result<(), Error> {
+        self.strike("rdma_reject")?;
         self.0.reject(reason, private_data).map_err(refused)
     }
 
     fn establish(&self) -> Result<(), Error> {
+        self.strike("rdma_establish")?;
         self.0.establish().map_err(refused)
     }
 
     fn notify_established(&self) -> Result<(), Error> {
+        self.strike("rdma_notify")?;
         self.0.notify_established().map_err(refused)
     }
 
     fn disconnect(&self, private_data: &[u8]) -> Result<(), Error> {
+        self.strike("rdma_disconnect")?;
         self.0.disconnect_with(private_data).map_err(refused)
     }
 
@@ -148,14 +170,17 @@ impl ConnectionId for OurId {
     }
 
     fn join(&self, group: IpAddr, user: u64) -> Result<(), Error> {
+        self.strike("rdma_join_multicast")?;
         self.0.join(group, user).map_err(refused)
     }
 
     fn leave(&self, group: IpAddr) -> Result<(), Error> {
+        self.strike("rdma_leave_multicast")?;
         self.0.leave(group).map_err(refused)
     }
 
     fn migrate(&self, to: &Arc<dyn EventChannel>) -> Result<(), Error> {
+        self.strike("rdma_migrate_id")?;
         let to = own::<OurEvents>(&**to, "event channel")?;
         self.0.migrate(&to.0).map_err(refused)
     }

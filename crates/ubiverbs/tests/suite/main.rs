@@ -17,11 +17,13 @@
 //! - `events`: what a program hears of beside completions
 //! - `ending`: how connections end, through shared memory
 //! - `over_udp_too_late`: a NIC that is told how to attach after it has
+//! - `scripts`: failure scripts
 //! - `streams`: streams of bytes
 //! - `scale`: ten thousand queue pairs
 //! - `simulation`: programs on the simulated NIC, and how their runs fail
 //! - `simulated_verbs`: every kind of queue pair and work there
 //! - `simulated_programs`: three programs there, with loss and parties that are killed
+//! - `ports`: connections over a NIC of several ports
 //! - `peers`: two processes with a connection between them
 
 mod arguments;
@@ -38,7 +40,9 @@ mod over_udp_too_late;
 mod own_memory;
 mod ownership;
 mod peers;
+mod ports;
 mod scale;
+mod scripts;
 mod simulated_programs;
 mod simulated_verbs;
 mod simulation;

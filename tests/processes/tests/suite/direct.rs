@@ -3,7 +3,7 @@
 //! memory is taken back.
 
 use stage::direct::{WRITTEN, wait_until_direct};
-use stage::{End, Other, turn};
+use stage::{End, Other, SHAREABLE_VARIABLE, turn};
 use std::io::Write;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -24,10 +24,20 @@ fn partner(end: &End, command: &mut Command) -> (Other, Remote) {
 #[test]
 fn a_stopped_process_serves_reads_and_writes() {
     let _turn = turn();
+    serve_while_stopped(&mut Command::new(PEER), false);
+    let maps = cfg!(all(target_arch = "x86_64", target_env = "gnu"));
+    serve_while_stopped(Command::new(PEER).env(SHAREABLE_VARIABLE, "1"), maps);
+}
+
+fn serve_while_stopped(target: &mut Command, is_mapped: bool) {
     let mut end = End::new();
-    let (other, remote) = partner(&end, &mut Command::new(PEER));
+    let (other, remote) = partner(&end, target);
     wait_until_direct(&end, remote);
     other.stop();
+    for _ in 0..8 {
+        assert_eq!(end.run(Operation::Read { remote }, 8).status, Status::Success);
+    }
+    assert_eq!(end.qp.stores_directly(), is_mapped);
     for (round, length) in [1u64, 8, 9, 64, 4096, 16384].into_iter().cycle().take(60).enumerate() {
         let remote = Remote { address: remote.address + round as u64 * 3, ..remote };
         let words: Vec<u64> = (0..length.div_ceil(8)).map(|word| word * 0x0101_0203_0405 + round as u64).collect();
@@ -96,10 +106,10 @@ fn memory_that_was_taken_back_is_not_written() {
         random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         (random >> 8) % limit
     };
-    let first = End::new();
+    let ends = [false, true].map(End::with_memory);
     let mut other = Other::start(Command::new(PEER).args(["direct", ""]));
-    for round in 0..rounds {
-        let mut end = first.another();
+    for round in 0..2 * rounds {
+        let mut end = ends[round as usize % 2].another();
         writeln!(other.stdin, "{} {} {}", end.qp.qpn().value(), end.address(), end.key.value()).unwrap();
         let [qpn] = other.hear("number ")[..] else { panic!("a number") };
         end.connect(Qpn::new(qpn as u32));
@@ -107,7 +117,7 @@ fn memory_that_was_taken_back_is_not_written() {
         // At any point of what it does.
         let until = Instant::now() + Duration::from_micros(below(2000).into());
         while Instant::now() < until {}
-        let (stops, kills) = (below(2) == 0, round % 8 == 7);
+        let (stops, kills) = (below(2) == 0, round % 16 >= 14);
         if stops {
             other.stop();
         }

@@ -10,6 +10,7 @@
 //! - `interfaces`: interfaces that come and go
 //! - `progress`: no kind of program is kept waiting
 //! - `rates`: limits, and congestion
+//! - `scripts`: failure scripts under one of the two
 //! - `shared_memory`: peers that are stopped, flooded or many
 
 mod answers;
@@ -21,5 +22,6 @@ mod interfaces;
 mod neighbours;
 mod progress;
 mod rates;
+mod scripts;
 mod shared_memory;
 mod two_processes;

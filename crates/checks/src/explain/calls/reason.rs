@@ -92,6 +92,7 @@ const RULES_OF_REASONS: &[(&str, Number)] = &[
     ("beyond the GID table", VALUE_OUT_OF_RANGE),
     ("one partition key", VALUE_OUT_OF_RANGE),
     ("one port", VALUE_OUT_OF_RANGE),
+    ("the device has no port", VALUE_OUT_OF_RANGE),
     ("comp_vector", VALUE_OUT_OF_RANGE),
     ("max_wr is 0", VALUE_OUT_OF_RANGE),
     ("completions wait and would not fit", VALUE_OUT_OF_RANGE),

@@ -83,7 +83,7 @@ impl Attendant {
                 number: device.number(),
                 interface: device.interface_index(),
                 interface_name: device.interface_name().into(),
-                active: device.port().active,
+                ports: device.ports().map(|port| port.port().active).collect(),
             })
         };
         let devices = names.iter().filter_map(described).collect();
@@ -184,10 +184,12 @@ impl Attendant {
     fn refresh(&mut self) {
         let before = self.counted.1.clone();
         self.count();
-        for (device, counters) in &self.counted.1 {
-            if before.get(device) != Some(counters) && self.devices.iter().any(|known| known.name == *device) {
+        for (name, counters) in &self.counted.1 {
+            let (device, port) = port_of(name);
+            let has_port = |known: &Device| known.name == device && (1..=known.ports.len() as u32).contains(&port);
+            if before.get(name) != Some(counters) && self.devices.iter().any(has_port) {
                 // The program sees the old figures then.
-                let _ = tree::refresh(&self.directory, device, counters);
+                let _ = tree::refresh(&self.directory, device, port, counters);
             }
         }
     }
@@ -208,6 +210,13 @@ impl Connection {
     }
 }
 
+/// The device and the number of a port, by the name that counts have: `ubi_0/2`, or the device's name for port 1. What
+/// other processes call so that is no port's name is a device that there is not.
+fn port_of(name: &str) -> (&str, u32) {
+    let numbered = name.split_once('/').and_then(|(device, number)| Some((device, number.parse().ok()?)));
+    numbered.unwrap_or((name, 1))
+}
+
 /// What there is, asked for once for each datagram of requests.
 struct Present<'a> {
     attendant: &'a mut Attendant,
@@ -220,7 +229,12 @@ impl Host for Present<'_> {
         let now = crate::devices::of_host().unwrap_or_default();
         let mut devices = self.attendant.devices.clone();
         for device in &mut devices {
-            device.active = now.iter().any(|other| other.name() == device.name && other.port().active);
+            // One that has gone is down.
+            let found = now.iter().find(|other| other.name() == device.name);
+            let is_up = |port: u8| found.and_then(|found| found.at_port(port)).is_some_and(|port| port.port().active);
+            for (number, active) in (1..).zip(&mut device.ports) {
+                *active = is_up(number);
+            }
         }
         devices
     }
@@ -230,9 +244,10 @@ impl Host for Present<'_> {
         Rc::clone(self.processes.get_or_insert_with(gather))
     }
 
-    fn counters(&mut self, device: &str) -> Counters {
+    fn counters(&mut self, device: &str, port: u32) -> Counters {
         self.attendant.count();
-        self.attendant.counted.1.get(device).copied().unwrap_or_default()
+        let counted = self.attendant.counted.1.iter().find(|(name, _)| port_of(name) == (device, port));
+        counted.map(|(_, counters)| *counters).unwrap_or_default()
     }
 
     fn is_administrator(&self) -> bool {

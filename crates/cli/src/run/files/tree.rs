@@ -9,10 +9,11 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use transport::Counters;
 
 /// Writes the files of these devices into a directory that stands for `/`.
-pub fn write(root: &Path, devices: &[Device]) -> io::Result<()> {
+pub fn write(root: &Path, devices: &[Arc<Device>]) -> io::Result<()> {
     for class in ["sys/class/infiniband", "sys/class/infiniband_verbs", "dev/infiniband"] {
         fs::create_dir_all(root.join(class))?;
     }
@@ -32,7 +33,12 @@ pub fn write(root: &Path, devices: &[Device]) -> io::Result<()> {
     Ok(())
 }
 
-fn write_device(root: &Path, device: &Device, verbs: &str, behind: Option<(&gpu::Switches, usize)>) -> io::Result<()> {
+fn write_device(
+    root: &Path,
+    device: &Arc<Device>,
+    verbs: &str,
+    behind: Option<(&gpu::Switches, usize)>,
+) -> io::Result<()> {
     let (name, interface) = (device.name(), device.interface_name());
     // The parent's path under `/sys/devices`.
     let pci = pci_device(interface, device.interface_index());
@@ -83,38 +89,33 @@ fn write_device(root: &Path, device: &Device, verbs: &str, behind: Option<(&gpu:
     for (path, text) in of_device {
         file(&place.join(path), text)?;
     }
-    write_port(&place.join("ports/1"), device, interface)
+    for port in device.ports() {
+        write_port(&place.join(format!("ports/{}", port.port_number())), port, interface)?;
+    }
+    Ok(())
 }
 
-/// The one port. What `ibv_query_port` says of it, in the kernel's words.
+/// A port. What `ibv_query_port` says of it, in the kernel's words.
 fn write_port(place: &Path, device: &Device, interface: &str) -> io::Result<()> {
     let port = device.port();
+    for (path, text) in hca::port_files(&port) {
+        file(&place.join(path), &text)?;
+    }
     let of_port = [
-        ("state", if port.active { "4: ACTIVE" } else { "1: DOWN" }),
-        ("phys_state", if port.active { "5: LinkUp" } else { "3: Disabled" }),
         ("link_layer", "Ethernet"),
-        ("rate", "100 Gb/sec (4X EDR)"),
         // It has connection management, and GIDs that are IP addresses.
         ("cap_mask", "0x04010000"),
-        ("lid", "0x0"),
         ("lid_mask_count", "0"),
         ("sm_lid", "0x0"),
         ("sm_sl", "0"),
         ("has_smi", "0"),
-        ("pkeys/0", "0xffff"),
     ];
     for (path, text) in of_port {
         file(&place.join(path), text)?;
     }
-    for (index, gid) in port.gids.iter().enumerate() {
-        let words = gid.unwrap_or_default().octets();
-        let words: Vec<String> =
-            words.chunks(2).map(|pair| pair.iter().map(|byte| format!("{byte:02x}")).collect()).collect();
-        file(&place.join(format!("gids/{index}")), &words.join(":"))?;
-        if gid.is_some() {
-            file(&place.join(format!("gid_attrs/types/{index}")), "RoCE v2")?;
-            file(&place.join(format!("gid_attrs/ndevs/{index}")), interface)?;
-        }
+    for (index, _) in port.gids.iter().enumerate().filter(|(_, gid)| gid.is_some()) {
+        file(&place.join(format!("gid_attrs/types/{index}")), "RoCE v2")?;
+        file(&place.join(format!("gid_attrs/ndevs/{index}")), interface)?;
     }
     write_counters(place, &Counters::default())
 }
@@ -131,9 +132,9 @@ fn write_counters(place: &Path, counters: &Counters) -> io::Result<()> {
     Ok(())
 }
 
-/// Brings the counters of a device up to date.
-pub fn refresh(root: &Path, device: &str, counters: &Counters) -> io::Result<()> {
-    write_counters(&root.join("sys/class/infiniband").join(device).join("ports/1"), counters)
+/// Brings the counters of a port of a device up to date.
+pub fn refresh(root: &Path, device: &str, port: u32, counters: &Counters) -> io::Result<()> {
+    write_counters(&root.join("sys/class/infiniband").join(device).join(format!("ports/{port}")), counters)
 }
 
 /// The PCI device that an interface belongs to, by its path under `/sys/devices`. A network namespace may be shown the

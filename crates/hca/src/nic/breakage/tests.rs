@@ -27,7 +27,11 @@ struct End {
 }
 
 fn open(only_udp: bool) -> Arc<Nic> {
-    let nics = Some(Nics { count: 2, own_switches: false });
+    open_with_ports(only_udp, 1)
+}
+
+fn open_with_ports(only_udp: bool, ports: u8) -> Arc<Nic> {
+    let nics = Some(Nics { count: 2, ports, own_switches: false });
     Nic::open_with(Options { only_udp, nics, ..Options::default() }).unwrap()
 }
 
@@ -49,8 +53,12 @@ fn config(pd: transport::ProtectionDomain) -> QueuePairConfig {
 
 impl End {
     fn new(nic: &Arc<Nic>, position: usize) -> End {
-        let device = Arc::clone(&nic.devices()[position]);
-        let context = nic.open_device(&device).unwrap();
+        End::on_port(nic, position, 1)
+    }
+
+    fn on_port(nic: &Arc<Nic>, position: usize, port: u8) -> End {
+        let context = nic.open_device(&nic.devices()[position]).unwrap();
+        let device = Arc::clone(context.device().at_port(port).unwrap());
         let domain = context.new_domain();
         let cq = nic.create_cq(16, None).unwrap();
         let (send_cq, receive_cq) = (Some(Arc::clone(&cq)), Some(Arc::clone(&cq)));
@@ -66,10 +74,18 @@ impl End {
     }
 
     fn connect(&self, peer: &End, timeout: u8, retry_cnt: u8) {
-        let av = AddressVector { dgid: peer.device.port().gid(0).unwrap(), port: 1, ..AddressVector::default() };
+        let (init, receive, send) = self.steps(peer, timeout, retry_cnt);
+        [init, receive, send].iter().for_each(|step| self.qp.modify(&self.nic, step).unwrap());
+    }
+
+    /// To INIT, RTR and RTS.
+    fn steps(&self, peer: &End, timeout: u8, retry_cnt: u8) -> (Modify, Modify, Modify) {
+        let port = self.device.port_number();
+        let av = AddressVector { dgid: peer.device.port().gid(0).unwrap(), port, ..AddressVector::default() };
         let modify = |state| Modify { state: Some(state), ..Modify::default() };
-        let steps = [
-            Modify { pkey_index: Some(0), port: Some(1), access: Some(Access::REMOTE_WRITE), ..modify(State::Init) },
+        let access = Some(Access::REMOTE_WRITE);
+        (
+            Modify { pkey_index: Some(0), port: Some(port), access, ..modify(State::Init) },
             Modify {
                 av: Some(av),
                 path_mtu: Some(Mtu::B1024),
@@ -87,8 +103,7 @@ impl End {
                 max_rd_atomic: Some(1),
                 ..modify(State::ReadyToSend)
             },
-        ];
-        steps.iter().for_each(|step| self.qp.modify(&self.nic, step).unwrap());
+        )
     }
 
     fn write(&self, to: &End) {
@@ -161,13 +176,13 @@ fn a_queue_pair_goes_on_where_it_was_when_its_port_is_up_again() {
     over_each_link(PATIENT, |a, b| {
         let link = a.qp.link();
         set_port_down(a, true);
-        assert_eq!((a.events(), b.events()), (vec![AsyncEvent::PortError], vec![]));
+        assert_eq!((a.events(), b.events()), (vec![AsyncEvent::PortError(1)], vec![]));
         assert!(!a.device.port().active && b.device.port().active);
         a.write(b);
         wait_for("a lost packet", || (a.nic.drops(DropReason::PortDown) > 0).then_some(()));
         assert_eq!(a.poll(), None);
         set_port_down(a, false);
-        assert_eq!((a.events(), b.events()), (vec![AsyncEvent::PortActive], vec![]));
+        assert_eq!((a.events(), b.events()), (vec![AsyncEvent::PortActive(1)], vec![]));
         assert_eq!(a.status(), Status::Success);
         assert_eq!((a.qp.link(), a.memory[..5000] == b.memory[..5000]), (link, true));
     });
@@ -187,6 +202,58 @@ fn retries_run_out_while_a_port_is_down_at_either_end() {
             assert!(broken.device.port().active);
         });
     }
+}
+
+#[test]
+fn what_happens_to_a_port_happens_to_no_other_port_of_the_device() {
+    for only_udp in [false, true] {
+        let nic = open_with_ports(only_udp, 2);
+        let [one, two] = [1, 2].map(|port| (End::on_port(&nic, 0, port), End::on_port(&nic, 1, port)));
+        for (a, b) in [&one, &two] {
+            b.connect(a, IMPATIENT.0, IMPATIENT.1);
+            a.connect(b, IMPATIENT.0, IMPATIENT.1);
+            a.write(b);
+            assert_eq!(a.status(), Status::Success);
+        }
+        let counted = || {
+            let sent = |(device, counters): (Arc<Device>, transport::Counters)| {
+                (device.port_name().to_owned(), counters.traffic.sent_packets > 0)
+            };
+            nic.counters().into_iter().map(sent).collect::<Vec<_>>()
+        };
+        let all = ["ubi_0", "ubi_0/2", "ubi_1", "ubi_1/2"].map(|name| (name.to_owned(), true));
+        assert_eq!(counted(), all);
+        let [first, second] = [&one, &two].map(|(end, _)| end.device.port().gid(0));
+        assert_ne!(first, second);
+        set_port_down(&two.0, true);
+        assert_eq!(two.0.events(), [AsyncEvent::PortError(2)]);
+        two.0.write(&two.1);
+        assert_eq!(two.0.status(), Status::RetryExceeded);
+        one.0.write(&one.1);
+        assert_eq!(one.0.status(), Status::Success);
+        assert!(one.0.device.port().active);
+        assert!(!two.0.device.port().active);
+        nic.fail_device(one.0.context.device());
+        assert!(two.0.device.has_failed() && !two.1.device.has_failed());
+    }
+}
+
+#[test]
+fn a_queue_pair_is_on_one_port_that_its_device_has() {
+    let nic = open_with_ports(false, 2);
+    let (a, b) = (End::on_port(&nic, 0, 2), End::on_port(&nic, 1, 1));
+    let (init, receive, _) = a.steps(&b, 14, 7);
+    let refused = |modify: &Modify| match a.qp.modify(&nic, modify) {
+        Err(transport::ModifyError::OutOfRange { what, value, min, max }) => Some((what, value, min, max)),
+        _ => None,
+    };
+    assert_eq!(refused(&Modify { port: Some(3), ..init }), Some(("PORT", 3, 1, 2)));
+    a.qp.modify(&nic, &init).unwrap();
+    assert_eq!(a.qp.port_device().port_name(), "ubi_0/2");
+    let av = |port| receive.av.map(|av| AddressVector { port, ..av });
+    assert_eq!(refused(&Modify { av: av(1), ..receive }), Some(("AV.port", 1, 2, 2)), "not that of INIT");
+    assert_eq!(refused(&Modify { av: av(3), ..receive }), Some(("AV.port", 3, 2, 2)));
+    a.qp.modify(&nic, &receive).unwrap();
 }
 
 #[test]
@@ -231,8 +298,8 @@ fn a_port_says_what_is_imposed_on_it_and_tells_of_each_change_once() {
     assert_eq!(gids(), (Some(own), None));
     assert_eq!(device.port().rate, crate::device::LINE_RATE);
     use AsyncEvent::{GidChange, LidChange, PkeyChange, SpeedChange};
-    let of_rates = [SpeedChange, LidChange, PkeyChange];
-    assert_eq!(end.events(), [&[GidChange, GidChange][..], &of_rates, &[GidChange], &of_rates].concat());
+    let of_rates = [SpeedChange(1), LidChange(1), PkeyChange(1)];
+    assert_eq!(end.events(), [&[GidChange(1), GidChange(1)][..], &of_rates, &[GidChange(1)], &of_rates].concat());
 }
 
 #[test]

@@ -70,7 +70,12 @@ fn a_script_that_starts_late_knows_what_is_there() {
     }
     // A second script has a time of its own.
     start(&nic, "[[failure]]\nat = '0s'\ndo = 'cq-overrun'");
-    assert!(matches!(next_event(&context), AsyncEvent::CqError(_)));
+    // The queues die, and the queue pairs with them: a peer that waits for one must hear of it.
+    let events = [(); 4].map(|()| next_event(&context));
+    assert_eq!(events.iter().filter(|event| matches!(event, AsyncEvent::CqError(_))).count(), 2, "{events:?}");
+    for qp in &pairs {
+        assert!(events.contains(&AsyncEvent::Qp(qp.qpn(), PairEvent::QpFatal)), "{events:?}");
+    }
 }
 
 #[test]
@@ -83,7 +88,9 @@ fn a_call_is_struck_by_its_name() {
     assert_eq!(nic.strike_call("ibv_reg_mr"), None);
     let fault = nic.strike_call("ibv_reg_mr").unwrap();
     assert_eq!(fault.delay, Duration::from_millis(5));
-    assert_eq!(fault.failure, Some((libc::ENOMEM, "injected by line 4 of test.toml: fail (ENOMEM)".into())));
+    let failure = fault.wait().unwrap();
+    assert_eq!((failure.errno, failure.line), (libc::ENOMEM, 4));
+    assert_eq!(failure.to_string(), "injected by line 4 of test.toml: fail (ENOMEM)");
     assert_eq!(nic.strike_call("ibv_reg_mr"), None);
 }
 

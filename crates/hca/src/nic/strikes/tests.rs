@@ -9,8 +9,12 @@ use failures::script::Chance as Share;
 use failures::script::{Failure, Named, Since, Start, When};
 
 fn open() -> (Arc<Nic>, Vec<Arc<Context>>) {
-    let nic =
-        Nic::open_with(Options { nics: Some(Nics { count: 2, own_switches: false }), ..Options::default() }).unwrap();
+    open_with_ports(1)
+}
+
+fn open_with_ports(ports: u8) -> (Arc<Nic>, Vec<Arc<Context>>) {
+    let nics = Some(Nics { count: 2, ports, own_switches: false });
+    let nic = Nic::open_with(Options { nics, ..Options::default() }).unwrap();
     let contexts = nic.devices().iter().map(|device| nic.open_device(device).unwrap()).collect();
     (nic, contexts)
 }
@@ -53,12 +57,39 @@ fn a_port_is_up_again_when_the_last_script_lets_it_go() {
     assert!(!device.port().active);
     carry_out(&nic, &two[1]).unwrap();
     assert!(device.port().active);
-    assert_eq!(events(&contexts[1]), [AsyncEvent::PortError, AsyncEvent::PortActive], "of the first and the last");
+    assert_eq!(
+        events(&contexts[1]),
+        [AsyncEvent::PortError(1), AsyncEvent::PortActive(1)],
+        "of the first and the last"
+    );
     assert_eq!(events(&contexts[0]), []);
     assert_eq!(carry_out(&nic, &two[1]), Err("no device of this process is meant".into()), "it has ended");
     carry_out(&nic, &one[0]).unwrap();
     carry_out(&nic, &strike(2, 1, Action::PortUp, Phase::Begin, true)).unwrap();
     assert!(device.port().active, "whatever took it down");
+}
+
+#[test]
+fn a_strike_on_a_port_leaves_the_other_ports_of_the_device_alone() {
+    let (nic, contexts) = open_with_ports(3);
+    let at_port = |mut struck: Struck, port: u8| {
+        let place = Place { port: Some(port), ..struck.strike.failure.place.clone() };
+        struck.strike.failure = Arc::new(Failure { place, ..(*struck.strike.failure).clone() });
+        struck
+    };
+    let down = |phase, everywhere| strike(0, 7, Action::PortDown, phase, everywhere);
+    assert_eq!(carry_out(&nic, &at_port(down(Phase::Begin, false), 2)), Ok("port 2 of ubi_1".into()));
+    let active = |position: usize| nic.devices()[position].ports().map(|port| port.port().active).collect::<Vec<_>>();
+    assert_eq!((active(0), active(1)), (vec![true; 3], vec![true, false, true]));
+    carry_out(&nic, &down(Phase::End, false)).unwrap();
+    assert_eq!(active(1), [true; 3]);
+    assert_eq!(events(&contexts[1]), [AsyncEvent::PortError(2), AsyncEvent::PortActive(2)]);
+    let all = "port 1 of ubi_0, ubi_1, port 2 of ubi_0, ubi_1, port 3 of ubi_0, ubi_1";
+    assert_eq!(carry_out(&nic, &down(Phase::Begin, true)), Ok(all.into()), "no port is named");
+    let nowhere = carry_out(&nic, &at_port(strike(0, 8, Action::LinkSpeed { speed: 1 }, Phase::Begin, true), 4));
+    assert_eq!(nowhere, Err("no device of this process is meant".into()));
+    assert_eq!(carry_out(&nic, &strike(1, 1, Action::DeviceFatal, Phase::Begin, false)), Ok("ubi_1".into()));
+    assert!(contexts[1].device().ports().all(|port| port.has_failed()));
 }
 
 #[test]

@@ -123,3 +123,19 @@ fn what_waits_counts_for_a_program_that_wants_several_at_a_time() {
     cq.arm(Notify::Any);
     assert_eq!(channel.try_take(), Some(1));
 }
+
+#[test]
+fn a_queue_is_looked_through_by_the_thread_that_polled_it_last_or_while_nothing_ever_came() {
+    let (us, other) = (latch::this_thread(), latch::this_thread() + 1);
+    let (cq, _channel) = queue();
+    cq.arm(Notify::Any);
+    assert!(cq.is_looked_through(us) && cq.is_looked_through(0), "nothing ever came");
+    cq.push(&PLAIN, 0);
+    assert!(!cq.is_looked_through(us), "it waits");
+    cq.polls();
+    assert!(!cq.is_looked_through(us), "it still waits");
+    assert_eq!(poll(&cq, 16), 1);
+    assert!(cq.is_looked_through(us) && !cq.is_looked_through(other));
+    cq.arm(Notify::Any);
+    assert!(!cq.is_looked_through(us), "another thread may wait to be woken");
+}

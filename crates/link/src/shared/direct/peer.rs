@@ -1,10 +1,13 @@
 //! The requester's side: another process's table, and its memory.
 
-use super::protocol::reach;
-use super::published::address_words;
+use super::claim::Claims;
+use super::protocol::{reach, under_claim};
+use super::published::{SharedFile, address_words};
+use super::restartable::{self, ThreadRecord};
+use super::views::Views;
 use super::{
-    ADDRESS_OFFSET, MAGIC_OFFSET, Mapping, OPEN_OFFSET, SCRATCH_OFFSET, SECRET_OFFSET, Shelf, TABLE_MAGIC, find_entry,
-    name_of, set_position, word,
+    ADDRESS_OFFSET, GENERATION_OFFSET, MAGIC_OFFSET, Mapping, OPEN_OFFSET, SCRATCH_OFFSET, SECRET_OFFSET, Shelf,
+    TABLE_MAGIC, find_entry, name_of, set_position, word,
 };
 use host::descriptor::{Descriptor, Opening};
 use latch::{Mutex, Rank};
@@ -12,9 +15,9 @@ use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use wire::access::{Access, Range};
-use wire::{Gid, Qpn, refuse_if};
+use wire::{Gid, Key, Qpn, refuse_if};
 
 /// The bytes of a WRITE that are stored last, and whole.
 const TAIL_BYTES: usize = 8;
@@ -24,7 +27,10 @@ pub(super) const FAILURES_MAX: u32 = 16;
 
 /// The table of another process.
 #[derive(Debug)]
-pub(in super::super) struct PeerTable(Mapping);
+pub(in super::super) struct PeerTable {
+    map: Mapping,
+    process: i32,
+}
 
 impl PeerTable {
     /// The table that a process has by this descriptor, if the kernel lets us read it.
@@ -38,14 +44,14 @@ impl PeerTable {
         };
         let map = Mapping::accept_published(file.as_fd(), Shelf::TABLE_BYTES)?;
         match word(&map, MAGIC_OFFSET).load(Ordering::Acquire) {
-            TABLE_MAGIC => Ok(PeerTable(map)),
+            TABLE_MAGIC => Ok(PeerTable { map, process }),
             _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }
 
     /// The number that shows that we could.
     pub fn secret(&self) -> u64 {
-        word(&self.0, SECRET_OFFSET).load(Ordering::Relaxed)
+        word(&self.map, SECRET_OFFSET).load(Ordering::Relaxed)
     }
 }
 
@@ -64,39 +70,113 @@ pub struct DirectAccess {
     pub access: Access,
 }
 
+/// How an access was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Moved {
+    /// By this process's own mapping of the memory.
+    ByMapping,
+    /// By a system call.
+    ByKernel,
+}
+
 /// The memory of another process, as far as that process lets us.
 #[derive(Debug)]
 pub struct PeerMemory {
     table: PeerTable,
     memory: Descriptor,
     grant: u64,
-    /// Its position belongs to the lock's holder.
-    turn: Mutex<()>,
+    /// Where this process says what it is at, if it may map the peer's files.
+    claims: Option<Claims>,
+    /// The position of the open file and the claim belong to the lock's holder.
+    turn: Mutex<Turn>,
     /// Accesses in a row that were allowed and failed. The peer may have taken back other memory at that moment; or the
     /// memory is not there, or the system forbids it.
     failures: AtomicU32,
 }
 
+/// What accesses of one peer's memory know of each other.
+#[derive(Debug, Default)]
+struct Turn {
+    /// The last answer of the table, which holds for as long as the table is of that generation.
+    found: Option<Found>,
+    views: Views,
+    claims_made: u64,
+}
+
+/// An answer of the table.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    generation: u64,
+    /// What was asked. The range is the whole region's.
+    access: DirectAccess,
+    /// The region's first byte in the peer.
+    base: u64,
+    /// The region's first byte in this process.
+    view: Option<*mut u8>,
+    /// The file that it may be mapped from, and the number of its registration.
+    file: Option<(SharedFile, u64)>,
+}
+
+// SAFETY: the address is of a mapping that belongs to the process; the lock's holder uses it.
+unsafe impl Send for Found {}
+
+impl Found {
+    /// How far into the region the range begins, if the answer is one to this access.
+    #[inline]
+    fn offset_of(&self, access: &DirectAccess) -> Option<u64> {
+        let DirectAccess { from, address, to, range, access: right } = self.access;
+        let is_alike = (from, address, to, range.key, right)
+            == (access.from, access.address, access.to, access.range.key, access.access);
+        let offset = access.range.address.checked_sub(range.address)?;
+        (is_alike && access.range.length <= range.length.checked_sub(offset)?).then_some(offset)
+    }
+}
+
 impl PeerMemory {
-    /// What the peer has granted, if it can be used.
-    pub(in super::super) fn accept(table: PeerTable, memory: OwnedFd, grant: u64) -> io::Result<PeerMemory> {
+    /// What the peer has granted, if it can be used. The claims are for a peer whose files may be mapped.
+    pub(in super::super) fn accept(
+        table: PeerTable,
+        memory: OwnedFd,
+        claims: Option<OwnedFd>,
+        grant: u64,
+    ) -> io::Result<PeerMemory> {
         let memory = Descriptor::keep(memory);
         check_is_proc(memory.raw())?;
-        try_memory(&table.0, memory.raw())?;
-        Ok(PeerMemory { table, memory, grant, turn: Mutex::new(Rank::PeerMemory, ()), failures: AtomicU32::new(0) })
+        try_memory(&table.map, memory.raw())?;
+        // The peer has to be able to look at the threads that make claims, and these copy by restartable sequences.
+        let sees_us = restartable::record().is_some()
+            && find_entry(Shelf::Grants.places(&table.map, grant), grant)
+                .is_some_and(|[process, ..]| process == u64::from(std::process::id()))
+            && has_our_process_numbers(table.process);
+        let claims = claims.filter(|_| sees_us).and_then(|page| Claims::accept(page.as_fd()).ok());
+        let turn = Mutex::new(Rank::PeerMemory, Turn::default());
+        Ok(PeerMemory { table, memory, grant, claims, turn, failures: AtomicU32::new(0) })
     }
 
     /// Whether the peer lets us in at present.
     #[inline]
     pub fn is_open(&self) -> bool {
-        word(&self.table.0, OPEN_OFFSET).load(Ordering::Relaxed) != 0
+        word(&self.table.map, OPEN_OFFSET).load(Ordering::Relaxed) != 0
             && self.failures.load(Ordering::Relaxed) < FAILURES_MAX
     }
 
-    /// Where the first byte lies in the peer, if the peer allows the access.
+    /// Whether the region of this key is of a file that this process can map.
     #[inline]
-    fn find(&self, access: &DirectAccess) -> Option<u64> {
-        let map = &self.table.0;
+    pub fn can_map(&self, key: Key) -> bool {
+        let name = name_of(key.value());
+        let entry = || find_entry(Shelf::Regions.places(&self.table.map, name), name);
+        self.claims.is_some() && entry().is_some_and(|[_, _, _, _, file, ..]| file != 0)
+    }
+
+    #[inline]
+    fn generation(&self) -> &AtomicU64 {
+        word(&self.table.map, GENERATION_OFFSET)
+    }
+
+    /// The region of an access, if the peer allows it.
+    fn find(&self, access: &DirectAccess) -> Option<Found> {
+        let map = &self.table.map;
+        let generation = self.generation().load(Ordering::Acquire);
         if word(map, OPEN_OFFSET).load(Ordering::Acquire) == 0 {
             return None;
         }
@@ -111,47 +191,114 @@ impl PeerMemory {
             return None;
         }
         let key = name_of(access.range.key.value());
-        let [start, length, base, terms, ..] = find_entry(Shelf::Regions.places(map, key), key)?;
-        let offset = access.range.address.checked_sub(start)?;
-        let fits = access.range.length <= length.checked_sub(offset)?;
+        let [start, length, base, terms, file, offset, registration] =
+            find_entry(Shelf::Regions.places(map, key), key)?;
         let allowed = terms >> 32 == granted >> 32 && terms & wanted != 0;
-        (fits && allowed).then(|| base.wrapping_add(offset))
+        let range = Range { address: start, length, ..access.range };
+        let found = Found {
+            generation,
+            access: DirectAccess { range, ..*access },
+            base,
+            view: None,
+            file: SharedFile::from_words([file, offset]).map(|file| (file, registration)),
+        };
+        (allowed && found.offset_of(access).is_some()).then_some(found)
+    }
+
+    /// The same, where the last answer may do.
+    #[inline]
+    fn find_again(&self, turn: &mut Turn, access: &DirectAccess) -> Option<(Found, u64)> {
+        if let Some(found) = &turn.found
+            && found.generation == self.generation().load(Ordering::Acquire)
+            && let Some(offset) = found.offset_of(access)
+            && (found.view.is_some() || found.file.is_none())
+        {
+            return Some((*found, offset));
+        }
+        let mut found = self.find(access)?;
+        if let (Some((file, registration)), Some(_)) = (found.file, &self.claims) {
+            let is_published = || self.find(access).is_some_and(|now| now.file == found.file);
+            let length = found.access.range.length;
+            found.view = turn.views.first_byte(self.table.process, registration, &file, length, is_published);
+        }
+        turn.found = Some(found);
+        found.offset_of(access).map(|offset| (found, offset))
     }
 
     /// Writes `length` bytes from `source` on into the peer's memory: ascending, the last up to eight of them last.
-    /// False if they were not, or not all, written: then packets say why, or write them.
+    /// None if they were not, or not all, written: then packets say why, or write them.
     ///
     /// # Safety
-    /// The kernel may read as many bytes there.
+    /// As many bytes may be read there, also by the kernel; by the kernel only, if they `may_vanish`.
     #[inline]
-    pub unsafe fn write(&self, access: &DirectAccess, source: *const u8, length: usize) -> bool {
-        let bulk = length.saturating_sub(TAIL_BYTES);
-        let piece = |from: usize, length| libc::iovec {
-            iov_base: source.wrapping_add(from).cast_mut().cast(),
-            iov_len: length,
-        };
-        let pieces = [piece(0, bulk), piece(bulk, length - bulk)];
-        let pieces = if bulk == 0 { &pieces[1..] } else { &pieces };
-        // SAFETY: the caller vouches for the bytes; the call is no point of cancellation.
-        self.access(access, length, || unsafe {
-            libc::syscall(libc::SYS_writev, self.memory.raw(), pieces.as_ptr(), pieces.len())
+    pub unsafe fn write(
+        &self,
+        access: &DirectAccess,
+        source: *const u8,
+        length: usize,
+        may_vanish: bool,
+    ) -> Option<Moved> {
+        // SAFETY: the caller vouches for the bytes, and what the mapping has the protocol.
+        let copy = |copy: &Copy<'_>, peer: *mut u8| unsafe { copy.run(peer, source, length) };
+        self.access(access, (length, may_vanish), copy, || {
+            let bulk = length.saturating_sub(TAIL_BYTES);
+            let piece = |from: usize, length| libc::iovec {
+                iov_base: source.wrapping_add(from).cast_mut().cast(),
+                iov_len: length,
+            };
+            let pieces = [piece(0, bulk), piece(bulk, length - bulk)];
+            let pieces = if bulk == 0 { &pieces[1..] } else { &pieces };
+            // SAFETY: the caller vouches for the bytes; the call is no point of cancellation.
+            unsafe { libc::syscall(libc::SYS_writev, self.memory.raw(), pieces.as_ptr(), pieces.len()) }
         })
     }
 
-    /// Reads `length` bytes of the peer's memory to `target`. False if not all were read: packets say why, or read
+    /// Reads `length` bytes of the peer's memory to `target`. None if not all were read: packets say why, or read
     /// them.
     ///
     /// # Safety
-    /// The kernel may write as many bytes there.
+    /// As many bytes may be written there, also by the kernel; by the kernel only, if they `may_vanish`.
     #[inline]
-    pub unsafe fn read(&self, access: &DirectAccess, target: *mut u8, length: usize) -> bool {
+    pub unsafe fn read(
+        &self,
+        access: &DirectAccess,
+        target: *mut u8,
+        length: usize,
+        may_vanish: bool,
+    ) -> Option<Moved> {
+        // SAFETY: the caller vouches for the bytes, and what the mapping has the protocol.
+        let copy = |copy: &Copy<'_>, peer: *mut u8| unsafe { copy.run(target, peer, length) };
         // SAFETY: the caller vouches for the bytes; the call is no point of cancellation.
-        self.access(access, length, || unsafe { libc::syscall(libc::SYS_read, self.memory.raw(), target, length) })
+        self.access(access, (length, may_vanish), copy, || unsafe {
+            libc::syscall(libc::SYS_read, self.memory.raw(), target, length)
+        })
     }
 
-    fn access(&self, access: &DirectAccess, length: usize, call: impl FnOnce() -> libc::c_long) -> bool {
-        let _turn = self.turn.lock();
-        let moved = reach(|| self.find(access), |address| set_position(self.memory.raw(), address), call);
+    #[inline]
+    fn access(
+        &self,
+        access: &DirectAccess,
+        (length, may_vanish): (usize, bool),
+        copy: impl FnOnce(&Copy<'_>, *mut u8) -> bool,
+        call: impl FnOnce() -> libc::c_long,
+    ) -> Option<Moved> {
+        let mut turn = self.turn.lock();
+        let (found, offset) = self.find_again(&mut turn, access)?;
+        let generation = (self.generation(), found.generation);
+        let address = found.base.wrapping_add(offset);
+        if let (Some(view), Some(claims)) = (found.view, &self.claims)
+            && !may_vanish
+            && restartable::fits(address, length)
+            && let Some(record) = restartable::record()
+        {
+            turn.claims_made += 1;
+            let claim = turn.claims_made << 32 | u64::from(record.thread());
+            let copied = under_claim(claims.word(), claim, || {
+                copy(&Copy { record: &record, generation }, view.wrapping_add(offset as usize))
+            });
+            return copied.then_some(Moved::ByMapping);
+        }
+        let moved = reach(generation, || set_position(self.memory.raw(), address), call);
         let done = moved == Some(length as libc::c_long);
         if done {
             if self.failures.load(Ordering::Relaxed) != 0 {
@@ -160,8 +307,33 @@ impl PeerMemory {
         } else if moved.is_some() && self.find(access).is_some() {
             self.failures.fetch_add(1, Ordering::Relaxed);
         }
-        done
+        done.then_some(Moved::ByKernel)
     }
+}
+
+/// What a copy by a mapping needs.
+struct Copy<'a> {
+    record: &'a ThreadRecord,
+    generation: (&'a AtomicU64, u64),
+}
+
+impl Copy<'_> {
+    /// False if the peer has taken something back, or if the thread was interrupted too often.
+    ///
+    /// # Safety
+    /// Both ranges have so many bytes.
+    #[inline]
+    unsafe fn run(&self, to: *mut u8, from: *const u8, length: usize) -> bool {
+        let (generation, expected) = self.generation;
+        // SAFETY: the caller's ranges, this thread's record, and a word that lives.
+        unsafe { restartable::copy_while(self.record, (generation.as_ptr(), expected), to, from, length) }
+    }
+}
+
+/// Whether a process knows threads by the numbers that this one knows them by.
+fn has_our_process_numbers(process: i32) -> bool {
+    let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/pid")).ok();
+    namespace("self").is_some_and(|ours| namespace(&process.to_string()) == Some(ours))
 }
 
 /// Whether a descriptor is a file of /proc: nothing there makes who writes to it wait.

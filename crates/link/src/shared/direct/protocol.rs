@@ -2,20 +2,38 @@
 //! between. It holds no lock of the target's and is never waited for, but inside the one system call that moves bytes.
 //! A model checker compiles this file for itself (`tests/suite/direct_model.rs`).
 //!
-//! Both sides have the same open file, whose position says where the next access goes. The kernel takes a lock for as
-//! long as an access lasts, and so does who sets the position.
+//! There are two ways to the memory. Both begin alike: the target counts a word on, the *generation*, whenever something
+//! was taken out of its table, and the requester looks whether it is still the one under which it found its address.
+//!
+//! **By an open file** of the target's memory, which both sides have. Its position says where the next access goes. The
+//! kernel takes a lock for as long as an access lasts, and so does who sets the position.
 //!
 //! | the requester | the target |
 //! |---|---|
-//! | 1 finds an address in the table | 1 takes the entry out of the table |
-//! | 2 sets the position to it | 2 sets the position to [`NO_MEMORY_ADDRESS`], which waits for an access under way |
-//! | 3 finds the same address once more | 3 takes its memory back |
-//! | 4 accesses | |
+//! | 1 reads the generation, finds an address in the table | 1 takes the entry out of the table |
+//! | 2 sets the position to it | 2 counts the generation on |
+//! | 3 reads the same generation once more | 3 sets the position to [`NO_MEMORY_ADDRESS`], which waits for an access under way |
+//! | 4 accesses | 4 takes its memory back |
 //!
-//! If 2 of the target comes after 2 of the requester, the access is over or will go nowhere. If it comes before, 3 of
-//! the requester sees that the entry is gone.
+//! If 3 of the target comes after 2 of the requester, the access is over or will go nowhere. If it comes before, 3 of
+//! the requester sees another generation.
+//!
+//! **By its own mapping** of the file that the memory is of. Nothing ends a store of another process, so the target waits
+//! for the one that is under way: the requester says in a word, its *claim*, which thread it is in.
+//!
+//! | the requester | the target |
+//! |---|---|
+//! | 1 reads the generation, finds an address in the table | 1 takes the entry out of the table |
+//! | 2 writes its thread into the claim | 2 counts the generation on |
+//! | 3 reads the same generation once more, and accesses | 3 waits until the claim is 0, or its thread was off its processor |
+//! | 4 writes 0 into the claim | 4 takes its memory back |
+//!
+//! Between 2 and 3 both have a full fence, so one of them sees the other. 3 of the requester is a sequence that the
+//! kernel starts again from the first step, the look at the generation, when it takes the thread from its processor
+//! (`restartable`). So a thread that is stopped in the middle of 3 does nothing with what it saw before, and the target
+//! need not wait for it.
 
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, fence};
 
 /// No process has memory there: the access fails.
 pub(crate) const NO_MEMORY_ADDRESS: u64 = 0x7fff_ffff_ffff_f000;
@@ -67,15 +85,47 @@ pub(crate) fn find_entry(entries: &[Entry], name: u64) -> Option<[u64; ENTRY_WOR
     entries.iter().find_map(|entry| entry.read(name))
 }
 
-/// Accesses memory of the target where `find` says, if it says so still when the position is set. The caller has the
-/// file for itself among the threads of its process.
+/// The requester: sets the position to `address`, and accesses if the table is still of that generation. The caller has
+/// the file for itself among the threads of its process.
 #[inline]
 pub(crate) fn reach<T>(
-    find: impl Fn() -> Option<u64>,
-    set_position: impl FnOnce(u64),
+    generation: (&AtomicU64, u64),
+    set_position: impl FnOnce(),
     access: impl FnOnce() -> T,
 ) -> Option<T> {
-    let address = find()?;
-    set_position(address);
-    (find() == Some(address)).then(access)
+    set_position();
+    is_current(generation).then(access)
+}
+
+/// The requester: whether nothing was taken out of the table since it was of that generation.
+#[inline]
+pub(crate) fn is_current((generation, known): (&AtomicU64, u64)) -> bool {
+    generation.load(Ordering::Acquire) == known
+}
+
+/// The requester: calls `access`, which looks at the generation itself, under a claim of that thread.
+#[inline]
+pub(crate) fn under_claim<T>(claim: &AtomicU64, thread: u64, access: impl FnOnce() -> T) -> T {
+    claim.store(thread, Ordering::Relaxed);
+    fence(Ordering::SeqCst);
+    let done = access();
+    claim.store(0, Ordering::Release);
+    done
+}
+
+/// The target: what was taken out of the table is not found again. Before it ends accesses.
+pub(crate) fn end_generation(generation: &AtomicU64) {
+    generation.fetch_add(1, Ordering::Release);
+    fence(Ordering::SeqCst);
+}
+
+/// The target: waits until an access by a mapping is over. `is_off_processor` says of the thread of a claim that it did
+/// not run for a moment, or waits a little.
+pub(crate) fn wait_until_over(claim: &AtomicU64, mut is_off_processor: impl FnMut(u64) -> bool) {
+    let first = claim.load(Ordering::Acquire);
+    let mut thread = first;
+    // Another claim is a later one, which has seen the new generation.
+    while thread != 0 && thread == first && !is_off_processor(thread) {
+        thread = claim.load(Ordering::Acquire);
+    }
 }

@@ -1,9 +1,10 @@
 //! The target's side: what peers may do with the memory of this process, and which peers were let in.
 
-use super::protocol::NO_MEMORY_ADDRESS;
+use super::claim::Claims;
+use super::protocol::{NO_MEMORY_ADDRESS, end_generation};
 use super::{
-    ADDRESS_OFFSET, MAGIC_OFFSET, Mapping, OPEN_OFFSET, SECRET_OFFSET, Shelf, TABLE_MAGIC, name_of, publish_entry,
-    set_position, withdraw_entry, word,
+    ADDRESS_OFFSET, GENERATION_OFFSET, MAGIC_OFFSET, Mapping, OPEN_OFFSET, SECRET_OFFSET, Shelf, TABLE_MAGIC, name_of,
+    publish_entry, set_position, withdraw_entry, word,
 };
 use host::descriptor::{Descriptor, Opening};
 use host::slots;
@@ -12,7 +13,7 @@ use latch::Rank;
 use latch::plain::Mutex;
 use std::fs::OpenOptions;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use wire::access::{Access, ProtectionDomain};
@@ -31,6 +32,33 @@ pub struct PublishedRegion {
     pub length: u64,
     /// The first address in the process.
     pub base: u64,
+    /// The file that all of it is of, if peers may map that.
+    pub file: Option<SharedFile>,
+}
+
+/// A file that memory is of, and that nobody can make shorter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SharedFile {
+    /// A descriptor of the process that publishes the region, open for as long as the region is published.
+    pub descriptor: u32,
+    /// The lower half of the file's number, by which a peer sees that the descriptor is still this file's.
+    pub inode: u32,
+    /// Where the region begins in it.
+    pub offset: u64,
+}
+
+impl SharedFile {
+    /// As the table has it: two words, of which the first is not 0.
+    fn to_words(self) -> [u64; 2] {
+        [(u64::from(self.descriptor) + 1) << 32 | u64::from(self.inode), self.offset]
+    }
+
+    /// From these.
+    #[inline]
+    pub(super) fn from_words([file, offset]: [u64; 2]) -> Option<SharedFile> {
+        let descriptor = ((file >> 32) as u32).checked_sub(1)?;
+        Some(SharedFile { descriptor, inode: file as u32, offset })
+    }
 }
 
 /// A queue pair that takes requests, as its peer may know it.
@@ -54,6 +82,7 @@ pub struct Published {
     table: Descriptor,
     secret: u64,
     next_grant: AtomicU64,
+    next_registration: AtomicU64,
     /// One thread at a time changes the table.
     changes: Mutex<()>,
     grants: Mutex<Vec<Weak<Grant>>>,
@@ -78,6 +107,7 @@ impl Published {
             table,
             secret,
             next_grant: AtomicU64::new(1),
+            next_registration: AtomicU64::new(1),
             changes: Mutex::new(Rank::PublishedTable, ()),
             grants: Mutex::new(Rank::MemoryGrants, Vec::new()),
         })
@@ -97,8 +127,11 @@ impl Published {
 
     /// This region is open to peers. One for which there is no room is reached by packets.
     pub fn publish_region(&self, key: Key, region: &PublishedRegion) {
-        let PublishedRegion { domain, access, start, length, base } = *region;
-        self.publish(Shelf::Regions, name_of(key.value()), &[start, length, base, join(domain, access)]);
+        let PublishedRegion { domain, access, start, length, base, file } = *region;
+        let [file, offset] = file.map_or([0; 2], SharedFile::to_words);
+        let registration = self.next_registration.fetch_add(1, Ordering::Relaxed);
+        let words = [start, length, base, join(domain, access), file, offset, registration];
+        self.publish(Shelf::Regions, name_of(key.value()), &words);
     }
 
     /// It is not any more; when this returns, no peer reaches it.
@@ -139,9 +172,10 @@ impl Published {
 
     /// Ends accesses by what is not in the table any more.
     fn end_accesses(&self) {
+        end_generation(word(&self.map, GENERATION_OFFSET));
         self.grants.lock().retain(|grant| match grant.upgrade() {
             Some(grant) => {
-                set_position(grant.memory.raw(), NO_MEMORY_ADDRESS);
+                grant.end_access();
                 true
             }
             None => false,
@@ -149,10 +183,10 @@ impl Published {
     }
 
     /// A message of a peer on the connection of its ring. Returns what it was granted, to be kept for as long as the
-    /// connection.
+    /// connection. `process` is the peer's, or 0 if it cannot be seen from here.
     pub(in super::super) fn answer(
         self: &Arc<Published>,
-        socket: &Descriptor,
+        (socket, process): (&Descriptor, i32),
         kind: u8,
         number: u64,
     ) -> Option<Arc<Grant>> {
@@ -163,24 +197,32 @@ impl Published {
                 None
             }
             greeting::DIRECT_PROOF => {
-                let grant = self.admit(number)?;
+                let (grant, claims) = self.admit(number, process)?;
                 let message = greeting::numbered(greeting::DIRECT_GRANT, grant.number);
-                passing::send(socket, &message, &[grant.memory.raw()]).ok()?;
+                match claims {
+                    Some(claims) => passing::send(socket, &message, &[claims.as_raw_fd(), grant.memory.raw()]),
+                    None => passing::send(socket, &message, &[grant.memory.raw()]),
+                }
+                .ok()?;
                 Some(grant)
             }
             _ => None,
         }
     }
 
-    /// Lets a peer in that has this proof.
-    pub(super) fn admit(self: &Arc<Published>, proof: u64) -> Option<Arc<Grant>> {
+    /// Lets a peer in that has this proof. Its claims go with it, where they can be made.
+    pub(super) fn admit(self: &Arc<Published>, proof: u64, process: i32) -> Option<(Arc<Grant>, Option<OwnedFd>)> {
         let memory = if proof == self.secret { own_memory().ok()? } else { return None };
         let number = self.next_grant.fetch_add(1, Ordering::Relaxed);
-        let grant = Arc::new(Grant { number, memory, published: Arc::clone(self) });
+        let (claims, descriptor) = {
+            let _opening = Opening::begin();
+            Claims::new(process).ok().unzip()
+        };
+        let grant = Arc::new(Grant { number, memory, claims, published: Arc::clone(self) });
         // First it is among those whose accesses are ended.
         self.grants.lock().push(Arc::downgrade(&grant));
-        self.publish(Shelf::Grants, number, &[]);
-        Some(grant)
+        self.publish(Shelf::Grants, number, &[process as u64]);
+        Some((grant, descriptor))
     }
 
     #[cfg(test)]
@@ -201,6 +243,8 @@ pub(in super::super) struct Grant {
     number: u64,
     /// The open file that the peer has as well.
     memory: Descriptor,
+    /// Where the peer says what it is at.
+    claims: Option<Claims>,
     published: Arc<Published>,
 }
 
@@ -215,11 +259,22 @@ impl Grant {
     }
 }
 
+impl Grant {
+    /// Ends the access by what is not in the table any more, of which the generation has been counted on.
+    fn end_access(&self) {
+        set_position(self.memory.raw(), NO_MEMORY_ADDRESS);
+        if let Some(claims) = &self.claims {
+            claims.wait_until_over();
+        }
+    }
+}
+
 impl Drop for Grant {
     fn drop(&mut self) {
         if self.published.is_ours() {
             let _ = self.published.take_out(Shelf::Grants, self.number);
-            set_position(self.memory.raw(), NO_MEMORY_ADDRESS);
+            end_generation(word(&self.published.map, GENERATION_OFFSET));
+            self.end_access();
         }
     }
 }
