@@ -52,6 +52,8 @@ struct Mover {
 struct Stage {
     sim: Sim,
     movers: Vec<Mover>,
+    /// Whether peers drop what comes behind a lost packet.
+    peers_go_back: bool,
 }
 
 impl Stage {
@@ -59,13 +61,15 @@ impl Stage {
         // Not the seed from the environment: the tables are those of this seed.
         let mut sim = Sim::with_seed(7);
         sim.set_default_link(link);
-        Stage { sim, movers: Vec::new() }
+        Stage { sim, movers: Vec::new(), peers_go_back: false }
     }
 
     /// A queue pair at `from`, its peer at `to`, and `bytes` to move between them.
     fn connect(&mut self, job: Job, from: HostId, to: HostId, bytes: usize, mtu: Mtu) {
         let sim = &mut self.sim;
-        let (qp, peer) = (sim.create_qp(from, QpSpec::rc()), sim.create_qp(to, QpSpec::rc()));
+        let mut far_end = QpSpec::rc();
+        far_end.limits.keeps_early = !self.peers_go_back;
+        let (qp, peer) = (sim.create_qp(from, QpSpec::rc()), sim.create_qp(to, far_end));
         // The ACK timeout of perftest and UCX.
         sim.connect(qp, peer, &ConnectOptions { mtu, timeout: 14, ..ConnectOptions::default() });
         let mut data = vec![0; bytes];
@@ -79,7 +83,7 @@ impl Stage {
     /// Lets every queue pair move its bytes in messages of up to `message` bytes. Answers when the last of them was done, counted from the moment
     /// when all of them had heard from their peers, as programs do before they begin.
     fn run(&mut self, message: usize) -> Time {
-        let Stage { sim, movers } = self;
+        let Stage { sim, movers, .. } = self;
         for Mover { qp, far, .. } in movers.iter() {
             sim.post(*qp, &Work::write(far.remote(0)).unsignaled()).unwrap();
             sim.run_until_idle();
@@ -145,8 +149,10 @@ fn goodput_falls_with_loss_and_never_to_nothing() {
         "4 MiB in messages of 1 MiB over 10 Gbit/s, 10 us each way, ACK timeout 67 ms, packets lost both ways.\n\
          Goodput in percent of the wire, and payload sent again in percent.\n",
     );
-    for job in [Job::Write, Job::Send, Job::Read] {
-        write!(table, "\n{:>5}  MTU", job.name()).unwrap();
+    // The last is a peer like kernel Soft-RoCE.
+    for (job, goes_back) in [(Job::Write, false), (Job::Send, false), (Job::Read, false), (Job::Write, true)] {
+        let name = if goes_back { "go-back-N" } else { job.name() };
+        write!(table, "\n{name:>5}  MTU").unwrap();
         for loss in LOSSES {
             write!(table, " | {:>10} %", loss * 100.0).unwrap();
         }
@@ -155,6 +161,7 @@ fn goodput_falls_with_loss_and_never_to_nothing() {
             write!(table, "{:>10}", mtu.bytes()).unwrap();
             for loss in LOSSES {
                 let mut stage = Stage::new(LinkConfig { loss, ..WIRE });
+                stage.peers_go_back = goes_back;
                 let a = stage.sim.add_host(HostConfig::named("a"));
                 let b = stage.sim.add_host(HostConfig::named("b"));
                 stage.connect(job, a, b, 4096 * KIB, mtu);

@@ -148,6 +148,8 @@ impl Endpoint {
             limits: Limits {
                 line_rate: settings.line_rate,
                 obeys_congestion: settings.obeys_congestion,
+                // The network cards that are simulated here go back.
+                keeps_early: false,
                 ..Limits::default()
             },
             pkey: Pkey::DEFAULT,

@@ -378,6 +378,9 @@ pub struct Limits {
     pub line_rate: u64,
     /// Congestion notifications slow a sender down. If not, they are dropped; marks are answered all the same.
     pub obeys_congestion: bool,
+    /// What comes before its turn, as something before it was lost, is kept until that is there, and what was lost is
+    /// sent again alone. If not, it is go-back-N on both sides, as kernel Soft-RoCE does it.
+    pub keeps_early: bool,
 }
 
 /// One port, the default partition, and every address an index can name. As many READs and atomics as kernel Soft-RoCE
@@ -393,6 +396,7 @@ impl Default for Limits {
             gids: 256,
             line_rate: 100_000_000_000,
             obeys_congestion: true,
+            keeps_early: true,
         }
     }
 }

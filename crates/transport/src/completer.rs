@@ -5,16 +5,18 @@ use crate::completion::Status;
 use crate::connection::Connection;
 use crate::port::Port;
 use crate::receive::scatter;
+use crate::responder::{Kept, KeptPackets};
 use crate::send_queue::{Outcome, SendQueue};
 use crate::time::ack_timeout_nanos;
 use crate::work::Operation;
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use trace::Time;
 use trace::{DropReason, Failure, RetryCause};
 use wire::{Aeth, Headers, NakCode, Psn, RnrTimer, Syndrome};
 
 /// Silence shorter than this is never suspicious: the peer may just not be running.
-const MIN_SUSPICIOUS_NANOS: u64 = 2_000_000;
+const MIN_SUSPICIOUS_NANOS: u64 = 200_000;
 
 /// An RNR retry count that never runs out.
 const ENDLESS_RNR_RETRIES: u8 = 7;
@@ -28,6 +30,8 @@ pub(crate) enum Verdict {
     Drop(DropReason),
     /// Send again from the oldest unacknowledged packet.
     GoBack(RetryCause),
+    /// Send the oldest unacknowledged packet again, and see what the peer says.
+    Repeat(RetryCause),
     /// The peer has no receive: wait, then send again.
     Wait(RnrTimer),
     /// The oldest unsettled work has failed.
@@ -43,8 +47,9 @@ pub(crate) struct Progress {
     pub charge: u64,
     /// Share of our own window.
     pub charge_here: u64,
-    /// Packets of a request that was answered.
+    /// How long the peer took to acknowledge, or to answer, where that was measured.
     pub round_trip: Option<u64>,
+    pub round_trip_here: Option<u64>,
 }
 
 /// A READ, atomic or flush under way.
@@ -61,6 +66,18 @@ struct End {
     /// As it was first asked. Asked again, the window may have let only a part of it through.
     first_time: bool,
 }
+
+/// A packet that was sent once more, and why, and when.
+#[derive(Clone, Copy, Debug)]
+struct Repetition {
+    psn: Psn,
+    cause: RetryCause,
+    at: Time,
+}
+
+/// How often in a row a peer may have kept nothing behind a packet that was missing, before it is taken for one that
+/// never does.
+const KEEPING_TRIES: u8 = 3;
 
 /// A round trip being measured: until `psn` is acknowledged, or for a READ, begins to be answered.
 #[derive(Clone, Copy, Debug)]
@@ -87,14 +104,23 @@ pub(crate) struct Completer {
     not_ready_used: u32,
     /// We went back to this number and nothing was acknowledged since: further calls to go back there are echoes.
     went_back_to: Option<Psn>,
+    /// A packet that was sent once more, alone, and was not acknowledged since.
+    repeated: Option<Repetition>,
+    /// How often in a row the peer has kept nothing behind a packet that was missing.
+    not_kept: u8,
     /// The packet whose round trip is being measured, and when it left.
     stopwatch: Option<Stopwatch>,
-    /// The smoothed round trip, once one was measured.
+    /// The smoothed round trip, once one was measured, and how far samples are from it.
     round_trip: Option<u64>,
+    deviation: u64,
     awaiting_response: VecDeque<PendingRequest>,
     /// Where the requests that were ever asked and are not yet answered end. A READ that is asked again must not reach
     /// across such an end: the responder keeps its answers request by request.
     ends: VecDeque<End>,
+    /// Answers that came before their turn, as one before them was lost.
+    kept: Option<Box<KeptPackets>>,
+    /// The last acknowledgement that came while an answer before it was missing.
+    acknowledged_ahead: Option<Psn>,
 }
 
 impl Completer {
@@ -176,7 +202,7 @@ impl Completer {
 
     /// A request has left: start what has to be started.
     pub fn sent(&mut self, now: Time, first: Psn, psns: u32, has_response: bool, again: bool, timeout: u8) {
-        if has_response {
+        if has_response && self.repeated.is_none_or(|repeated| repeated.psn != first) {
             self.awaiting_response.push_back(PendingRequest { first, psns });
             let end = first.add(psns);
             let place = self.ends.iter().rposition(|known| !known.psn.is_after(end)).map_or(0, |before| before + 1);
@@ -184,7 +210,7 @@ impl Completer {
                 self.ends.insert(place, End { psn: end, first_time: !again });
             }
         }
-        if self.stopwatch.is_none() && !again {
+        if self.stopwatch.is_none() && !again && self.repeated.is_none() {
             let psn = if has_response { first } else { first.add(psns - 1) };
             self.stopwatch = Some(Stopwatch { psn, since: now, has_response });
         }
@@ -221,12 +247,15 @@ impl Completer {
 
     /// Programs choose ACK timeouts of 67 ms to 4 s, and a loss at the end of what is in flight shows by nothing but
     /// silence. Where a round trip is known, silence for several of them is answered by sending again, with growing
-    /// patience and without counting as a retry. The ACK timer and its count run on as the specification has them.
+    /// patience and without counting as a retry: the oldest packet alone, as the peer may just be slow. The ACK timer
+    /// and its count run on as the specification has them.
     fn suspect(&mut self, now: Time, timeout: u8) {
         self.suspicion = match (self.round_trip, ack_timeout_nanos(timeout)) {
             _ if self.trusting => None,
             (Some(round_trip), Some(patience)) => {
-                let first = (4 * round_trip).max(MIN_SUSPICIOUS_NANOS);
+                // Answers wait for their turn among others, and to ask for one again takes as long as it did first.
+                let deviation = if self.awaiting_response.is_empty() { 0 } else { 4 * self.deviation };
+                let first = (round_trip + deviation).max(2 * round_trip) + MIN_SUSPICIOUS_NANOS;
                 let wait = first.saturating_mul(1 << self.suspicions.min(16));
                 (wait < patience / 2).then(|| now.plus_nanos(wait))
             }
@@ -238,12 +267,22 @@ impl Completer {
     /// timer alone.
     pub fn went_back(&mut self, cause: RetryCause) {
         self.went_back_to = Some(self.una);
+        self.repeated = None;
+        self.kept = None;
+        self.acknowledged_ahead = None;
         self.awaiting_response.clear();
         self.stopwatch = None;
         self.suspicion = None;
         if cause != RetryCause::TailLoss {
             self.ack_deadline = None;
         }
+    }
+
+    /// The oldest unacknowledged packet is about to be sent once more.
+    pub fn repeats(&mut self, now: Time, cause: RetryCause, timeout: u8) {
+        self.repeated = Some(Repetition { psn: self.una, cause, at: now });
+        self.stopwatch = None;
+        self.suspect(now, timeout);
     }
 
     /// An ACK or NAK packet. `high` is the first sequence number never sent.
@@ -264,13 +303,22 @@ impl Completer {
         }
         match aeth.syndrome {
             Syndrome::Ack { .. } => {
+                let repeated = self.repeated;
                 let (progress, blocked) = self.advance(now, psn.add(1), connection, queue);
-                (progress, if blocked { self.implied(connection) } else { Verdict::Fine })
+                let verdict = match (blocked, repeated) {
+                    (true, _) => {
+                        self.acknowledged_ahead = Some(psn);
+                        self.missing_answer(now, connection)
+                    }
+                    (false, Some(repeated)) if self.una.is_before(high) => self.repetition_arrived(repeated, psn),
+                    (false, _) => Verdict::Fine,
+                };
+                (progress, verdict)
             }
             Syndrome::RnrNak { timer } => {
                 let (progress, blocked) = self.advance(now, psn, connection, queue);
                 let verdict = if blocked {
-                    self.implied(connection)
+                    self.implied(now, connection)
                 } else if self.not_ready_until.is_some() {
                     Verdict::Drop(DropReason::Duplicate)
                 } else {
@@ -280,18 +328,25 @@ impl Completer {
             }
             Syndrome::Nak(NakCode::SequenceError) => {
                 let (progress, blocked) = self.advance(now, psn, connection, queue);
-                let echo = self.went_back_to == Some(self.una) || self.not_ready_until.is_some();
+                let echo = self.went_back_to == Some(self.una)
+                    || self.not_ready_until.is_some()
+                    || self.has_just_repeated(now);
                 let verdict = match (blocked, echo) {
-                    (true, _) => self.implied(connection),
+                    (true, _) => self.implied(now, connection),
                     (false, true) => Verdict::Drop(DropReason::AfterRetry),
-                    (false, false) => self.retry(RetryCause::SequenceNak, connection),
+                    // It was lost again. The peer lives, and this is no other failure.
+                    (false, false) if self.repeated.is_some() => Verdict::Repeat(RetryCause::SequenceNak),
+                    (false, false) => match self.retry(RetryCause::SequenceNak, connection) {
+                        Verdict::GoBack(cause) if self.may_keep() => Verdict::Repeat(cause),
+                        verdict => verdict,
+                    },
                 };
                 (progress, verdict)
             }
             Syndrome::Nak(code) => {
                 let (progress, blocked) = self.advance(now, psn, connection, queue);
                 if blocked {
-                    return (progress, self.implied(connection));
+                    return (progress, self.implied(now, connection));
                 }
                 let status = match code {
                     NakCode::InvalidRequest => Status::RemoteInvalidRequest,
@@ -353,7 +408,10 @@ impl Completer {
         let (mut progress, blocked) = self.advance(now, psn, connection, queue);
         if blocked || self.una != psn {
             // An answer before this one is missing.
-            return (progress, self.implied(connection));
+            if queue.get(self.oldest).is_some_and(|work| work.operation.is_answered()) {
+                self.kept.get_or_insert_with(Box::default).keep(headers, count, payload, self.una);
+            }
+            return (progress, self.missing_answer(now, connection));
         }
         let Some(work) = queue.get(self.oldest).filter(|work| work.started && work.is_open()) else {
             return (progress, Verdict::Drop(DropReason::UnexpectedResponse));
@@ -452,15 +510,19 @@ impl Completer {
         self.retries_used = 0;
         self.not_ready_used = 0;
         self.went_back_to = None;
+        self.repeated = None;
         if let Some(stopwatch) = self.stopwatch
             && stopwatch.psn.is_before(self.una)
         {
             self.stopwatch = None;
             let sample = now.since(stopwatch.since);
             // An eighth of the way towards each sample, as TCP does (RFC 6298).
-            self.round_trip = Some(self.round_trip.map_or(sample, |smoothed| smoothed - smoothed / 8 + sample / 8));
+            let smoothed = self.round_trip.unwrap_or(sample);
+            self.deviation = self.deviation - self.deviation / 4 + smoothed.abs_diff(sample) / 4;
+            self.round_trip = Some(smoothed - smoothed / 8 + sample / 8);
             // Answers come from another queue than acknowledgements: they say nothing about the peer's window.
-            progress.round_trip = (!stopwatch.has_response).then_some(sample);
+            progress.round_trip = Some(sample).filter(|_| !stopwatch.has_response);
+            progress.round_trip_here = Some(sample).filter(|_| stopwatch.has_response);
         }
         while self.ends.front().is_some_and(|end| !end.psn.is_after(self.una)) {
             self.ends.pop_front();
@@ -483,8 +545,90 @@ impl Completer {
         }
     }
 
-    fn implied(&mut self, connection: &Connection) -> Verdict {
-        if self.went_back_to == Some(self.una) || self.not_ready_until.is_some() {
+    /// The peer has acknowledged everything up to `psn` after a packet was sent once more.
+    fn repetition_arrived(&mut self, repeated: Repetition, psn: Psn) -> Verdict {
+        let was_refused = repeated.cause == RetryCause::SequenceNak;
+        if psn != repeated.psn {
+            if was_refused {
+                self.not_kept = 0;
+            }
+            return Verdict::Fine;
+        }
+        // It was missing, and nothing that came after it was kept.
+        if was_refused {
+            self.not_kept = self.not_kept.saturating_add(1);
+        }
+        Verdict::GoBack(repeated.cause)
+    }
+
+    /// Whether the peer may keep what it gets behind a packet that is missing.
+    fn may_keep(&self) -> bool {
+        self.not_kept < KEEPING_TRIES
+    }
+
+    /// Whether the oldest packet was sent once more so lately that what comes now is older than that.
+    fn has_just_repeated(&self, now: Time) -> bool {
+        let echo = self.round_trip.map_or(MIN_SUSPICIOUS_NANOS, |round_trip| round_trip + round_trip / 4);
+        self.repeated.is_some_and(|repeated| now.since(repeated.at) < echo)
+    }
+
+    /// An acknowledgement that came while an answer before it was missing, if that is there now.
+    #[cold]
+    pub fn due_acknowledgement(&mut self, queue: &SendQueue) -> Option<Psn> {
+        self.catch_up(queue);
+        let psn = self.acknowledged_ahead.filter(|psn| !psn.is_before(self.una));
+        if queue.get(self.oldest).is_some_and(|work| work.started && work.operation.is_answered()) && psn.is_some() {
+            return None;
+        }
+        self.acknowledged_ahead = None;
+        psn
+    }
+
+    /// An answer is missing before one that was kept.
+    fn missing_answer(&mut self, now: Time, connection: &Connection) -> Verdict {
+        if self.repeated.is_some() {
+            // It comes after the answers that are on their way. If it is lost as well, silence tells.
+            return Verdict::Drop(DropReason::AfterRetry);
+        }
+        match self.implied(now, connection) {
+            Verdict::GoBack(cause) => Verdict::Repeat(cause),
+            verdict => verdict,
+        }
+    }
+
+    /// How many sequence numbers are missing before the first answer that was kept.
+    pub fn missing(&self) -> u32 {
+        let first = self.kept.as_ref().and_then(|kept| kept.first());
+        first.map_or(u32::MAX, |first| first.distance_from(self.una))
+    }
+
+    /// Whether answers were kept, or an acknowledgement.
+    #[inline]
+    pub fn has_kept(&self) -> bool {
+        self.kept.is_some() || self.acknowledged_ahead.is_some()
+    }
+
+    /// The next answer that was kept, if its turn has come.
+    #[cold]
+    pub fn next_kept(&mut self) -> Option<Kept> {
+        let kept = self.kept.as_deref_mut()?;
+        let next = kept.next(self.una);
+        if next.is_none() && kept.first().is_none() {
+            self.kept = None;
+        }
+        next
+    }
+
+    /// What follows if another answer is missing before the next that was kept.
+    pub fn still_missing(&mut self, now: Time, connection: &Connection) -> Option<Verdict> {
+        if self.kept.is_none() || self.repeated.is_some() || self.went_back_to == Some(self.una) {
+            return None;
+        }
+        Some(self.missing_answer(now, connection))
+    }
+
+    fn implied(&mut self, now: Time, connection: &Connection) -> Verdict {
+        if self.went_back_to == Some(self.una) || self.not_ready_until.is_some() || self.has_just_repeated(now) {
             Verdict::Drop(DropReason::AfterRetry)
         } else {
             self.retry(RetryCause::ImpliedNak, connection)
@@ -549,7 +693,7 @@ impl Completer {
             }
             self.suspicion = None;
             self.suspicions += 1;
-            return Some(Verdict::GoBack(RetryCause::TailLoss));
+            return Some(Verdict::Repeat(RetryCause::TailLoss));
         }
         self.ack_deadline = None;
         Some(self.retry(RetryCause::Timeout, connection))

@@ -97,6 +97,9 @@ const GUESS_NANOS: u64 = 50_000;
 /// How long to wait between two steps towards a size that was too much before.
 const PROBE_NANOS: u64 = 2_000_000;
 
+/// Losses that are at least so many packets apart on average are borne where each costs one packet.
+const BEARABLE_INTERVAL: u64 = 10;
+
 /// See the module.
 ///
 /// Before sending, [`reserve`](Window::reserve); for all that was reserved, later, either
@@ -116,8 +119,11 @@ pub struct Window {
     stepped_at: Time,
     /// Where a full buffer was last found: close to it growth is slow. `u64::MAX` if nowhere.
     ceiling: u64,
-    /// Acknowledged since the last loss.
+    /// Acknowledged since the last loss that cut the window, how much of it before the last loss at all, and how much
+    /// between losses on average.
     since_loss: u64,
+    counted: u64,
+    loss_interval: u64,
     turns: Turns,
     round_trip: RoundTrip,
     /// When the window was last cut for loss or delay, or `ssthresh` for a timeout.
@@ -136,6 +142,8 @@ impl Window {
             stepped_at: Time::ZERO,
             ceiling: u64::MAX,
             since_loss: 0,
+            counted: 0,
+            loss_interval: 2 * BEARABLE_INTERVAL * FULL_PACKET,
             turns: Turns::default(),
             round_trip: RoundTrip::default(),
             cut_at: None,
@@ -313,19 +321,33 @@ impl Window {
         }
     }
 
-    /// A packet was lost: the peer said so, or skipped it. Cuts the window to seven tenths, once for all losses of one
-    /// round trip.
+    /// A packet of `length` bytes was lost: the peer said so, or skipped it. `alone` says that it costs that packet
+    /// alone, as the peer keeps what comes behind it. Cuts the window to seven tenths, once for all losses of one round
+    /// trip.
     ///
     /// Was a buffer full, or was it bad luck? It was luck if the round trip shows no queue and losses are rare: a whole
     /// buffer went through since the last. (The round trip alone cannot tell: who joined a full buffer late has never
     /// seen it empty.) Luck says nothing about the size. A full buffer does: the size is remembered, and the window
     /// comes close to it again only slowly, for go-back-N pays for each lost packet with a window of them.
-    pub fn lost(&mut self, now: Time) {
+    ///
+    /// Where a loss costs one packet, a smaller window gains nothing if it was luck, and the window stays what it is:
+    /// if there is no queue for certain, and no more than one packet of ten is lost.
+    pub fn lost(&mut self, now: Time, length: u32, alone: bool) {
+        if self.is_unlimited() {
+            return;
+        }
+        let bearable = BEARABLE_INTERVAL * packet_cost(length);
+        let interval = (self.since_loss - self.counted).min(4 * bearable);
+        self.loss_interval = self.loss_interval - self.loss_interval / 8 + interval / 8;
+        self.counted = self.since_loss;
+        if alone && self.loss_interval >= bearable && !self.round_trip.shows_queue() {
+            return;
+        }
         if self.may_cut(now) {
             self.cut_at = Some(now);
             let luck = !self.round_trip.is_raised() && self.since_loss >= self.config.limit;
             self.ceiling = if luck { u64::MAX } else { self.cwnd };
-            self.since_loss = 0;
+            (self.since_loss, self.counted) = (0, 0);
             self.shrink_to(self.cwnd / 10 * 7, self.config.minimum);
         }
     }
@@ -448,12 +470,25 @@ struct RoundTrip {
     smoothed: Option<u64>,
     shortest: u64,
     shortest_at: Time,
+    /// How many samples there were; the shortest of those since the last multiple of [`RECENT_SAMPLES`], and of as many
+    /// before these.
+    samples: u32,
+    recent: u64,
+    before: u64,
 }
+
+/// Of so many round trips the shortest is looked at: a thread that comes late makes some longer, a queue all of them.
+const RECENT_SAMPLES: u32 = 8;
 
 impl RoundTrip {
     fn sample(&mut self, now: Time, nanos: u64) {
         // Samples of minutes would only come from a driver's mistake; the bound keeps the sums below from overflowing.
         let nanos = nanos.min(1 << 40);
+        if self.samples.is_multiple_of(RECENT_SAMPLES) {
+            (self.before, self.recent) = (if self.samples == 0 { u64::MAX } else { self.recent }, u64::MAX);
+        }
+        self.samples = self.samples.wrapping_add(1);
+        self.recent = self.recent.min(nanos);
         match &mut self.smoothed {
             None => {
                 self.smoothed = Some(nanos);
@@ -473,9 +508,14 @@ impl RoundTrip {
         self.smoothed.unwrap_or(GUESS_NANOS)
     }
 
-    /// A quarter above the shortest: there is a queue somewhere.
+    /// A quarter above the shortest: there may be a queue somewhere.
     fn is_raised(&self) -> bool {
         self.smoothed.is_some_and(|smoothed| smoothed > self.shortest + self.shortest / 4)
+    }
+
+    /// All of the last few are a quarter above the shortest: there is one.
+    fn shows_queue(&self) -> bool {
+        self.samples > 0 && self.recent.min(self.before) > self.shortest + self.shortest / 4
     }
 
     fn exceeds(&self, slack: u64) -> bool {

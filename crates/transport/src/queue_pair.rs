@@ -154,7 +154,7 @@ impl QueuePair {
             queue: SendQueue::new(send_wr, caps.max_send_sge, caps.max_inline_data, config.signal_all),
             requester: Requester::default(),
             completer: Completer::default(),
-            responder: Responder::new(own, config.srq),
+            responder: Responder::new(own, config.srq, config.limits.keeps_early),
             events: VecDeque::new(),
             handed: Handed::Nothing,
             requests_next: false,

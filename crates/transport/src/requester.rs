@@ -21,6 +21,9 @@ const MAX_READ: u32 = 1024;
 /// The most packets of a train: links count them in 16 bits.
 pub(crate) const MOST_PACKETS: u32 = 0xffff;
 
+/// The longest answer that is asked for twice where a packet of it is missing.
+const MAX_COPIED: u32 = 4;
+
 /// Sequence numbers that may be outstanding: far below half the number space, so that old and new stay distinguishable.
 const MAX_OUTSTANDING: u32 = 1 << 20;
 
@@ -59,10 +62,20 @@ pub(crate) struct Limits {
     pub longest_read: Option<u32>,
     /// The next READ request would be the rest of one whose first part is asked for again, and not answered yet.
     pub partly_under_way: bool,
+    /// How much of what is sent once more is missing at most.
+    pub missing: u32,
     /// The send queue is being drained: begin nothing new.
     pub draining: bool,
     /// The most packets that the rate allows now; `u32::MAX` if there is none.
     pub packets: u32,
+}
+
+/// What is sent once more: a packet or request, the work it belongs to, and how often.
+#[derive(Clone, Copy, Debug)]
+struct Again {
+    psn: Psn,
+    seq: u64,
+    copies: u32,
 }
 
 #[derive(Debug)]
@@ -80,6 +93,8 @@ pub(crate) struct Requester {
     sent: u32,
     /// Stopped in front of work that failed locally, until everything before it is settled.
     halted: bool,
+    /// What is to be sent once more before anything else.
+    again: Option<Again>,
     /// Packets sent since an acknowledgement was last asked for.
     unasked: u32,
     /// What our unacknowledged packets hold in the peer's window, and our unanswered READs in our own.
@@ -96,6 +111,7 @@ impl Default for Requester {
             cursor: 0,
             sent: 0,
             halted: false,
+            again: None,
             unasked: 0,
             charged: 0,
             charged_here: 0,
@@ -116,6 +132,11 @@ impl Requester {
 
     pub fn psn(&self) -> Psn {
         self.psn
+    }
+
+    /// The number of what goes out next.
+    pub fn next_psn(&self) -> Psn {
+        self.again.map_or(self.psn, |again| again.psn)
     }
 
     /// The train that [`Step::Train`] announced.
@@ -150,7 +171,7 @@ impl Requester {
     /// Whether there is work that is not entirely sent, or has not been looked at.
     #[inline]
     pub fn has_more(&self, queue: &SendQueue) -> bool {
-        self.next_seq(queue) < queue.tail()
+        self.next_seq(queue) < queue.tail() || self.again.is_some()
     }
 
     /// The first of it.
@@ -204,6 +225,13 @@ impl Requester {
             _ => 0,
         };
         self.halted = false;
+        self.again = None;
+    }
+
+    /// The packet, or request, `psn`, which lies in work `seq`, goes out once more, ahead of everything else, without what
+    /// is behind it, so many times. It needs no room in a window: it has it since it was sent first.
+    pub fn repeat(&mut self, psn: Psn, seq: u64, copies: u32) {
+        self.again = Some(Again { psn, seq, copies });
     }
 
     /// Forgets everything; the next work is `seq`.
@@ -219,6 +247,16 @@ impl Requester {
         limits: &Limits,
         port: &mut P,
     ) -> Step {
+        if let Some(again) = self.again.take() {
+            match self.send_again(&again, connection, queue, limits, port) {
+                Ok(true) => return Step::Train,
+                Ok(false) => {}
+                Err((status, cause)) => {
+                    self.halted = true;
+                    return Step::Failed(again.seq, status, cause);
+                }
+            }
+        }
         loop {
             if self.halted {
                 return Step::Idle;
@@ -275,6 +313,46 @@ impl Requester {
         if self.psn.is_after(self.high) {
             self.high = self.psn;
         }
+    }
+
+    /// The packet that is to be sent once more, unless it was acknowledged meanwhile.
+    fn send_again<P: Port>(
+        &mut self,
+        again: &Again,
+        connection: &Connection,
+        queue: &SendQueue,
+        limits: &Limits,
+        port: &mut P,
+    ) -> Result<bool, (Status, Failure)> {
+        let &Again { psn, seq, copies } = again;
+        let Some(work) = queue.get(seq).filter(|work| work.started && work.is_open()) else { return Ok(false) };
+        if psn != limits.una || !psn.is_before(self.high) {
+            return Ok(false);
+        }
+        let going_on = (self.psn, self.sent);
+        (self.psn, self.sent) = (psn, psn.distance_from(work.first));
+        let answered = work.operation.is_answered();
+        let psns = if answered {
+            limits.longest_read.unwrap_or(1).min(work.packets - self.sent).min(limits.missing)
+        } else {
+            1
+        };
+        if psns == 0 {
+            (self.psn, self.sent) = going_on;
+            return Ok(false);
+        }
+        if copies > 1 && psns <= MAX_COPIED {
+            self.again = Some(Again { copies: copies - 1, ..*again });
+        }
+        let checked = self.recheck(work, psns, connection, port);
+        if checked.is_ok() {
+            match answered {
+                true => self.request_with_response(seq, work, psns, connection),
+                false => self.request(seq, work, 1, connection),
+            }
+        }
+        (self.psn, self.sent) = going_on;
+        checked.map(|()| true)
     }
 
     /// Checks work, gives it its sequence numbers, and carries out what never leaves the NIC.

@@ -2,6 +2,7 @@
 //! ([`Responder::conclude`]) turns verdicts into acknowledgements, refusals, silence and errors. Reliable requests are
 //! judged here, unreliable ones in `unreliable`.
 
+mod ahead;
 mod at_once;
 mod frames;
 mod reads_and_atomics;
@@ -9,6 +10,7 @@ pub(crate) mod responses;
 mod tagged;
 mod unreliable;
 
+pub(crate) use ahead::{Kept, KeptPackets};
 pub(crate) use responses::ResponseTrain;
 pub(crate) use tagged::Rendezvous;
 
@@ -19,6 +21,7 @@ use crate::port::{Port, TakenReceive};
 use crate::receive::{ReceiveQueue, scatter};
 use crate::train::Inbound;
 use crate::work::{MAX_MESSAGE, PostError, ReceiveRequest, ReceiveWork};
+use ahead::Ahead;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use responses::Responses;
@@ -89,6 +92,8 @@ enum RnrWait {
     #[default]
     No,
     ForSequence,
+    /// What was missing is there: the next packet shows how the peer repeats.
+    ForProof,
     ForReceive,
 }
 
@@ -130,13 +135,16 @@ pub(crate) struct Responder {
     srq: Option<Srqn>,
     /// Where its shared receive queue matches tags.
     tags: Option<Box<Tags>>,
+    /// Whether what comes before its turn is kept, and what was.
+    keeps_early: bool,
+    ahead: Option<Box<Ahead>>,
 }
 
 impl Responder {
     /// Up to this byte every message needs it.
     pub const HOT: usize = core::mem::offset_of!(Responder, hand) + core::mem::size_of::<bool>();
 
-    pub fn new(own: Option<ReceiveQueue>, srq: Option<Srqn>) -> Responder {
+    pub fn new(own: Option<ReceiveQueue>, srq: Option<Srqn>, keeps_early: bool) -> Responder {
         let hand = Hand {
             held: false,
             work: ReceiveWork::default(),
@@ -154,6 +162,8 @@ impl Responder {
             own,
             srq,
             tags: None,
+            keeps_early,
+            ahead: None,
             waiting: RnrWait::No,
             responses: Responses::default(),
             completions: VecDeque::new(),
@@ -166,6 +176,7 @@ impl Responder {
         self.expected = psn;
         self.msn = Msn::default();
         self.responses.reset(max_dest_rd_atomic);
+        self.ahead = None;
     }
 
     /// Forgets everything, posted receives included.
@@ -179,6 +190,7 @@ impl Responder {
         self.responses.reset(0);
         self.completions.clear();
         self.abandoned = false;
+        self.ahead = None;
         if let Some(tags) = &mut self.tags {
             tags.clear();
         }
@@ -191,6 +203,11 @@ impl Responder {
     /// Whether the peer has sent the request that is expected, and was told to come back as there was no receive.
     pub fn has_asked_back(&self) -> bool {
         self.waiting == RnrWait::ForReceive
+    }
+
+    /// Whether a packet is missing.
+    pub fn waits_for_sequence(&self) -> bool {
+        matches!(self.waiting, RnrWait::ForSequence | RnrWait::ForProof)
     }
 
     /// The shared receive queue that its receives come from.
@@ -328,9 +345,10 @@ impl Responder {
     fn conclude(&mut self, verdict: Verdict, inbound: &Inbound<'_>, connection: &Connection) -> Reaction {
         match verdict {
             Verdict::Accepted => {
-                self.waiting = RnrWait::No;
+                let was_missing = core::mem::take(&mut self.waiting) == RnrWait::ForSequence;
+                let may_tell = !was_missing || self.filled(inbound.headers.bth.psn);
                 let answered_otherwise = answered(inbound.headers.bth.opcode.operation());
-                if inbound.headers.bth.ack_req && !answered_otherwise {
+                if inbound.headers.bth.ack_req && !answered_otherwise && may_tell {
                     self.responses.acknowledge(self.expected.sub(1), self.msn);
                 }
                 Reaction::Fine
@@ -373,11 +391,15 @@ impl Responder {
         let (psn, opcode) = (headers.bth.psn, headers.bth.opcode);
         let operation = opcode.operation();
         let ahead = psn.diff(self.expected);
+        if self.waiting == RnrWait::ForProof && self.proves(psn) {
+            return Verdict::Repeated;
+        }
         if ahead > 0 {
-            return match self.waiting {
-                RnrWait::No => Verdict::OutOfOrder,
-                _ => Verdict::Drop(DropReason::AfterNak),
+            let tells = match self.waiting {
+                RnrWait::No | RnrWait::ForSequence if self.keeps_early => self.keep_ahead(inbound),
+                waiting => waiting == RnrWait::No,
             };
+            return if tells { Verdict::OutOfOrder } else { Verdict::Drop(DropReason::AfterNak) };
         }
         let mut arrival = Arrival { starts: opcode.starts(), psn, count: inbound.count, payload: inbound.payload };
         if ahead < 0 {

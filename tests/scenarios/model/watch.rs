@@ -320,6 +320,10 @@ impl Watch {
                 | Operation::Flush
         );
         if is_question {
+            if again {
+                // A request that is asked again is the same request.
+                seen.questions.retain(|(_, end)| !end.is_after(psn) || end.is_after(past));
+            }
             seen.questions.push((psn, past));
             if seen.questions.len() > seen.max_rd_atomic {
                 wrong = Some(format!("has {} READs and atomics under way", seen.questions.len()));

@@ -14,7 +14,11 @@ use crate::work::Operation as Work;
 use trace::Time;
 use trace::{DropReason, Failure, RetryCause, StateCause, Timer, WindowCause};
 use wire::access::Refusal;
-use wire::{Headers, Msn, NakCode, Opcode, Operation, Psn, Syndrome, refuse_if};
+use wire::{Aeth, Headers, Msn, NakCode, Opcode, Operation, Psn, Syndrome, refuse_if};
+
+/// How often a packet is sent that is missing: if it is lost again, only time tells. The second copy also shows a peer
+/// that we repeat packets alone (`responder/ahead.rs`).
+const COPIES: u32 = 2;
 
 impl QueuePair {
     /// Takes a packet, or a whole train, that arrived for this queue pair.
@@ -44,7 +48,12 @@ impl QueuePair {
         }
         match opcode.operation() {
             Operation::Cnp => self.handle_notification(now, headers, port),
-            _ if opcode.is_request() => self.handle_request(now, inbound, port),
+            _ if opcode.is_request() => {
+                self.handle_request(now, inbound, port);
+                if self.responder.may_go_on() {
+                    self.handle_kept(now, port);
+                }
+            }
             Operation::Acknowledge => {
                 let Some(aeth) = headers.aeth else {
                     return self.dropped(now, Some(headers), DropReason::Malformed, port);
@@ -74,6 +83,9 @@ impl QueuePair {
                 self.conclude(now, progress, verdict, Some(inbound), port);
             }
         }
+        if self.completer.has_kept() {
+            self.handle_kept_answers(now, port);
+        }
     }
 
     /// Lets deadlines pass.
@@ -88,7 +100,7 @@ impl QueuePair {
         }
         let ack = deadline(self.completer.ack_deadline());
         if let Some(verdict) = self.completer.timed_out(now, &self.connection) {
-            if verdict != Verdict::GoBack(RetryCause::TailLoss) {
+            if verdict != Verdict::Repeat(RetryCause::TailLoss) {
                 self.trace(now, port, || trace::Kind::TimerFired { timer: Timer::Ack, deadline: ack });
             }
             self.conclude(now, Progress::default(), verdict, None, port);
@@ -230,6 +242,46 @@ impl QueuePair {
         }
     }
 
+    /// Requests that came before their turn, and whose turn it is now.
+    #[cold]
+    fn handle_kept<P: Port>(&mut self, now: Time, port: &mut P) {
+        while self.state().receives()
+            && self.responder.may_go_on()
+            && let Some(kept) = self.responder.next_kept()
+        {
+            let from = self.connection.attributes.av.dgid;
+            let (headers, payload) = (&kept.headers, &kept.payload[..]);
+            let inbound =
+                Inbound { headers, count: kept.count, payload, from, grh: &[0; 40], congestion_marked: false };
+            self.handle_request(now, &inbound, port);
+        }
+        if !self.responder.may_go_on() && !self.responder.waits_for_sequence() {
+            // No receive for it: the peer comes back with all that follows.
+            self.responder.forget_kept();
+        }
+    }
+
+    /// Answers that came before their turn, and whose turn it is now.
+    #[cold]
+    fn handle_kept_answers<P: Port>(&mut self, now: Time, port: &mut P) {
+        while matches!(self.state(), State::ReadyToSend | State::SendQueueDrained) {
+            let (high, connection, queue) = (self.requester.high(), &self.connection, &mut self.queue);
+            let (progress, verdict) = if let Some(kept) = self.completer.next_kept() {
+                let (headers, payload) = (&kept.headers, &kept.payload[..]);
+                self.completer.answer(now, headers, kept.count, payload, high, connection, queue, port)
+            } else if let Some(psn) = self.completer.due_acknowledgement(queue) {
+                let aeth = Aeth { syndrome: Syndrome::ACK, msn: Msn::default() };
+                self.completer.acknowledge(now, psn, aeth, high, connection, queue)
+            } else {
+                break;
+            };
+            self.conclude(now, progress, verdict, None, port);
+        }
+        if let Some(verdict) = self.completer.still_missing(now, &self.connection) {
+            self.conclude(now, Progress::default(), verdict, None, port);
+        }
+    }
+
     /// The responder cannot go on.
     pub(super) fn fault<P: Port>(&mut self, now: Time, fault: Fault, port: &mut P) {
         if let (true, Some(event)) = (self.kind().is_reliable(), fault.event) {
@@ -270,7 +322,7 @@ impl QueuePair {
             if here > 0 {
                 *self.requester.charges_here() -= here;
                 self.adjust(now, Toward::Here, WindowCause::Acknowledged, port, |window| {
-                    window.acknowledged(now, here, None);
+                    window.acknowledged(now, here, progress.round_trip_here);
                 });
             }
             let una = self.completer.una();
@@ -282,7 +334,8 @@ impl QueuePair {
         match verdict {
             Verdict::Fine => {}
             Verdict::Drop(reason) => self.dropped(now, inbound.map(|inbound| inbound.headers), reason, port),
-            Verdict::GoBack(cause) => {
+            Verdict::Repeat(cause) if self.limits.keeps_early => self.repeat(now, cause, port),
+            Verdict::GoBack(cause) | Verdict::Repeat(cause) => {
                 let left = Some(self.completer.retries_left(&self.connection));
                 self.go_back(now, cause, left, port);
             }
@@ -307,24 +360,55 @@ impl QueuePair {
         self.check_drained(now, port);
     }
 
+    /// The oldest unacknowledged packet is sent again, and nothing else.
+    fn repeat<P: Port>(&mut self, now: Time, cause: RetryCause, port: &mut P) {
+        let (from, left) = (self.completer.una(), Some(self.completer.retries_left(&self.connection)));
+        if !from.is_before(self.requester.psn()) {
+            // It has not gone out since we went back to it, and goes out with what follows.
+            return self.go_back(now, cause, left, port);
+        }
+        self.incidents.retried(cause);
+        self.trace(now, port, || trace::Kind::Retry { cause, from, left });
+        let oldest = self.completer.catch_up(&self.queue);
+        if cause != RetryCause::TailLoss {
+            let (lost, mtu) = (self.lost_toward(oldest), self.connection.mtu());
+            self.adjust(now, lost, WindowCause::Loss, port, |window| window.lost(now, mtu, true));
+        }
+        self.completer.repeats(now, cause, self.connection.attributes.timeout);
+        let alone = cause == RetryCause::TailLoss && from.add(1) == self.requester.high();
+        self.requester.repeat(from, oldest, if alone { 1 } else { COPIES });
+    }
+
+    /// Which window a loss is about.
+    fn lost_toward(&self, seq: u64) -> Toward {
+        match self.queue.get(seq).map(|work| work.operation) {
+            Some(Work::Read { .. }) => Toward::Here,
+            _ => Toward::Peer,
+        }
+    }
+
     /// Go-back-N: everything from the oldest unacknowledged packet on is sent again.
     fn go_back<P: Port>(&mut self, now: Time, cause: RetryCause, left: Option<u8>, port: &mut P) {
         let from = self.completer.una();
         self.incidents.retried(cause);
         self.trace(now, port, || trace::Kind::Retry { cause, from, left });
         let oldest = self.completer.catch_up(&self.queue);
-        let lost_answer = self.queue.get(oldest).is_some_and(|work| matches!(work.operation, Work::Read { .. }));
-        let lost = if lost_answer { Toward::Here } else { Toward::Peer };
+        let lost = self.lost_toward(oldest);
         self.release_windows(port);
+        let mtu = self.connection.mtu();
         match cause {
             RetryCause::RnrNak => {}
             RetryCause::Timeout => {
                 self.adjust(now, lost, WindowCause::Timeout, port, |window| window.timed_out(now));
             }
-            _ => self.adjust(now, lost, WindowCause::Loss, port, |window| window.lost(now)),
+            _ => self.adjust(now, lost, WindowCause::Loss, port, |window| window.lost(now, mtu, false)),
         }
         self.completer.went_back(cause);
         self.requester.resume_at(from, oldest, &self.queue);
+        let is_answered = self.queue.get(oldest).is_some_and(|work| work.operation.is_answered());
+        if cause == RetryCause::SequenceNak && !is_answered && self.limits.keeps_early {
+            self.requester.repeat(from, oldest, COPIES - 1);
+        }
     }
 
     /// Changes a window, and says so if it is a different one now.

@@ -118,12 +118,13 @@ impl QueuePair {
                 false => Some(u32::MAX),
             };
             let Some(packets) = packets else { break };
-            let psn = self.requester.psn();
+            let psn = self.requester.next_psn();
             let limits = requester::Limits {
                 una: self.completer.una(),
                 responses: self.completer.awaited_responses(),
                 longest_read: self.completer.asked_before(psn),
                 partly_under_way: self.completer.is_partly_under_way(psn),
+                missing: self.completer.missing(),
                 draining: self.state() == State::SendQueueDrained,
                 packets,
             };

@@ -93,6 +93,11 @@ impl Responses {
         }
     }
 
+    /// Owes no acknowledgement any more.
+    pub fn forget_acknowledgement(&mut self) {
+        self.last = None;
+    }
+
     /// Whether anything is owed.
     #[inline]
     pub fn owes(&self) -> bool {
@@ -209,6 +214,10 @@ impl Responses {
             Some(stream) if stream.again && stream.end == first => Some(Stream { end, bytes, ..stream }),
             // Still on its way to this packet: it will be sent anyway.
             Some(stream) if stream.next <= first && stream.end >= end => Some(stream),
+            // What comes after the part that is asked for was not sent yet.
+            Some(Stream { next, end: last, bytes: all, again, .. }) if next < last && last > end => {
+                Some(Stream { first, next: first, end: last, bytes: all.max(bytes), again })
+            }
             _ => Some(Stream { first, next: first, end, bytes, again: true }),
         };
         if !waiting {

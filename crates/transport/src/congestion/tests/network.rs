@@ -133,7 +133,7 @@ impl Network {
             Event::Missed(packet) => {
                 let window = &mut self.processes[packet.process].window;
                 window.release(FULL_PACKET);
-                window.lost(now);
+                window.lost(now, 4096, false);
             }
             Event::Arrives(packet) => {
                 self.buffer.push_back(packet);

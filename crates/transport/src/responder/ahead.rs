@@ -1,0 +1,166 @@
+//! Requests that came before their turn, as a packet before them was lost. They are kept, and carried out in order once
+//! it is there, so that nobody sees that they were early; what the peer hears is what it would hear if they came then.
+//!
+//! Not every peer may hear so: kernel Soft-RoCE repeats all that it has sent, and a message that is acknowledged while
+//! it repeats it can stop its send queue for ever. So a peer has to show that it repeats a packet alone: it sends it
+//! twice. Until then the packet that was missing is not acknowledged before the next has come, and if that is another
+//! one, what was kept is thrown away.
+
+use super::{Responder, RnrWait};
+use crate::train::Inbound;
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use wire::{Headers, NakCode, Psn, Syndrome};
+
+/// The most that is kept for one queue pair, payload and what describes it.
+pub(crate) const MAX_KEPT_BYTES: usize = 1 << 20;
+
+/// What a packet costs beside its payload.
+const ENTRY_BYTES: usize = 256;
+
+/// A packet or train that came before its turn.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub headers: Headers,
+    pub count: u32,
+    pub payload: Vec<u8>,
+}
+
+impl Kept {
+    fn psn(&self) -> Psn {
+        self.headers.bth.psn
+    }
+}
+
+/// Packets in the order of their numbers, as many as there is room for.
+#[derive(Debug, Default)]
+pub(crate) struct KeptPackets {
+    packets: VecDeque<Kept>,
+    bytes: usize,
+}
+
+impl KeptPackets {
+    /// Copies a packet that lies behind `expected`, if there is room for it.
+    pub fn keep(&mut self, headers: &Headers, count: u32, payload: &[u8], expected: Psn) {
+        let psn = headers.bth.psn;
+        let cost = payload.len() + ENTRY_BYTES;
+        let place = |psn: Psn| psn.distance_from(expected);
+        let before = self.packets.iter().rposition(|kept| place(kept.psn()) <= place(psn));
+        let known = before.is_some_and(|index| self.packets[index].psn() == psn);
+        if known || self.bytes + cost > MAX_KEPT_BYTES {
+            return;
+        }
+        self.bytes += cost;
+        let kept = Kept { headers: *headers, count, payload: payload.to_vec() };
+        self.packets.insert(before.map_or(0, |index| index + 1), kept);
+    }
+
+    /// The number of the first.
+    pub fn first(&self) -> Option<Psn> {
+        self.packets.front().map(Kept::psn)
+    }
+
+    /// Takes the first whose turn it is, past those whose turn is over.
+    pub fn next(&mut self, expected: Psn) -> Option<Kept> {
+        while self.first().is_some_and(|first| !first.is_after(expected)) {
+            let kept = self.packets.pop_front()?;
+            self.bytes -= kept.payload.len() + ENTRY_BYTES;
+            if kept.psn().add(kept.count).is_after(expected) {
+                return Some(kept);
+            }
+        }
+        None
+    }
+
+    pub fn clear(&mut self) {
+        *self = KeptPackets::default();
+    }
+}
+
+/// What a responder keeps.
+#[derive(Debug, Default)]
+pub(super) struct Ahead {
+    kept: KeptPackets,
+    /// The peer has repeated a packet alone.
+    repeats_alone: bool,
+    /// The packet that was missing last, if the peer has not shown yet how it repeats.
+    filled: Option<Psn>,
+    /// Packets that came since one is missing.
+    waiting: u32,
+}
+
+impl Responder {
+    /// Keeps a request that came before its turn.
+    /// Returns whether the peer is to be told what is missing: when the first comes, and where it repeats packets alone
+    /// ever more rarely after that, and when it asks. What it was told before may have been lost.
+    #[cold]
+    pub(super) fn keep_ahead(&mut self, inbound: &Inbound<'_>) -> bool {
+        let ahead = self.ahead.get_or_insert_with(Box::default);
+        ahead.kept.keep(inbound.headers, inbound.count, inbound.payload, self.expected);
+        let first = self.waiting == RnrWait::No;
+        ahead.waiting = if first { 1 } else { ahead.waiting + 1 };
+        first || ahead.repeats_alone && (ahead.waiting.is_power_of_two() || inbound.headers.bth.ack_req)
+    }
+
+    /// The packet `psn` has come that was missing. Whether it may be acknowledged now.
+    #[cold]
+    pub(super) fn filled(&mut self, psn: Psn) -> bool {
+        let Some(ahead) = self.ahead.as_deref_mut().filter(|ahead| ahead.kept.first().is_some()) else { return true };
+        if !ahead.repeats_alone {
+            ahead.filled = Some(psn);
+            self.waiting = RnrWait::ForProof;
+        }
+        ahead.repeats_alone
+    }
+
+    /// The first packet after one that was missing. Whether it is the same: then the peer repeats packets alone.
+    #[cold]
+    pub(super) fn proves(&mut self, psn: Psn) -> bool {
+        self.waiting = RnrWait::No;
+        let Some(ahead) = self.ahead.as_deref_mut() else { return false };
+        if ahead.filled.take() == Some(psn) {
+            ahead.repeats_alone = true;
+        } else {
+            ahead.kept.clear();
+        }
+        ahead.repeats_alone
+    }
+
+    /// Whether something that was kept may be carried out.
+    #[inline]
+    pub fn may_go_on(&self) -> bool {
+        self.ahead.is_some() && self.waiting == RnrWait::No
+    }
+
+    /// The next request that was kept, if it is the one that is expected. If another is missing before it, the peer is
+    /// told; if none is kept any more, it is told how far we are.
+    #[cold]
+    pub fn next_kept(&mut self) -> Option<Kept> {
+        let expected = self.expected;
+        let ahead = self.ahead.as_deref_mut().filter(|ahead| ahead.repeats_alone)?;
+        ahead.kept.first()?;
+        if let Some(kept) = ahead.kept.next(expected) {
+            return Some(kept);
+        }
+        match ahead.kept.first() {
+            None => self.responses.acknowledge(expected.sub(1), self.msn),
+            Some(_) => {
+                self.waiting = RnrWait::ForSequence;
+                ahead.waiting = 1;
+                // The refusal acknowledges what is before it. An acknowledgement would say that nothing was kept.
+                self.responses.forget_acknowledgement();
+                self.responses.refuse(expected, self.msn, Syndrome::Nak(NakCode::SequenceError));
+            }
+        }
+        None
+    }
+
+    /// Forgets what was kept.
+    #[cold]
+    pub fn forget_kept(&mut self) {
+        if let Some(ahead) = &mut self.ahead {
+            ahead.kept.clear();
+        }
+    }
+}
