@@ -2,7 +2,8 @@
 //! How often and how long it tries is told in `rc_retry_limits`.
 
 use scenery::{Log, Pair, Seen, Setting};
-use sim::{Fate, LinkKind, QpSpec, Work, script};
+use sim::{Fate, LinkKind, Outcome, QpSpec, Work, script};
+use std::collections::VecDeque;
 use trace::DropReason;
 use transport::{Completion, CompletionKind, Count, Counts, Remote, SendFlags, Status};
 use wire::{Mtu, NakCode, Opcode, Placement, Psn, Syndrome};
@@ -340,6 +341,44 @@ fn a_refusal_in_the_middle_of_a_message_is_preceded_by_what_has_arrived() {
         assert_eq!((before.syndrome(), before.psn()), (Some(Syndrome::ACK), refusal.psn().sub(1)));
     }
     assert_eq!(pair.far_bytes(0, 8 * 256), pair.near_bytes(0, 8 * 256));
+}
+
+/// Kernel Soft-RoCE can stop for ever when it hears of a message that it is about to repeat. So a peer that goes back hears nothing
+/// but what it would hear if nothing were kept.
+#[test]
+fn a_peer_that_goes_back_does_not_hear_of_what_was_kept() {
+    let first = Psn::new(0xff_fff0);
+    let mut goes_back = QpSpec::rc();
+    goes_back.limits.keeps_early = false;
+    for seed in 0..100 {
+        let mut pair = Pair::new(&setting(LinkKind::Datagram, first.value()), goes_back, QpSpec::rc(), 64 * 1024);
+        let (alice, bob) = (pair.alice, pair.bob);
+        let mut dice = sim::Rng::new(seed);
+        pair.sim.intercept(move |seen| if seen.from == alice && dice.chance(0.08) { Fate::Drop } else { Fate::Pass });
+        // What a responder expects that keeps nothing, and what is still on its way to it.
+        let (mut expected, mut under_way) = (first, VecDeque::new());
+        pair.sim.watch(move |passing| {
+            let (seen, bth) = (&passing.sighting, &passing.sighting.headers.bth);
+            if let (true, Outcome::Arrives { at, .. }) = (seen.from == alice, passing.outcome) {
+                under_way.push_back((at, bth.psn));
+            }
+            while under_way.front().is_some_and(|(at, _)| *at <= seen.at) {
+                let (_, psn) = under_way.pop_front().unwrap();
+                expected = if psn == expected { expected.add(1) } else { expected };
+            }
+            let refused = seen.headers.aeth.is_some_and(|aeth| aeth.syndrome != Syndrome::ACK);
+            let told = if refused { bth.psn } else { bth.psn.add(1) };
+            assert!(seen.from != bob || !told.is_after(expected), "seed {seed}: {told:?} with {expected:?} expected");
+        });
+        sim::Rng::new(seed).fill(&mut pair.sim.bytes_mut(&pair.near)[..8 * 4096]);
+        for at in (0..8).map(|message| message * 4096) {
+            pair.sim.post(pair.a, &Work::write(pair.far.remote(at)).sge(pair.near.sge(at, 4096))).unwrap();
+        }
+        pair.sim.run_until_idle();
+        let statuses: Vec<_> = pair.sim.completions(pair.a).iter().map(|completion| completion.status).collect();
+        assert_eq!(statuses, [Status::Success; 8], "seed {seed}");
+        assert_eq!(pair.far_bytes(0, 8 * 4096), pair.near_bytes(0, 8 * 4096));
+    }
 }
 
 #[test]

@@ -827,9 +827,11 @@ impl Qp {
         self.receive_cq.as_ref().or(self.send_cq.as_ref()).map_or(0, |cq| cq.id)
     }
 
-    /// Whether `thread`, which is about to do something else, has looked at all that completed.
+    /// Whether `thread`, which is about to do something else, has looked at all completions, and all work has one: the
+    /// last acknowledgement may come behind the end of the connection.
     pub(crate) fn is_looked_through(&self, thread: usize) -> bool {
         [&self.send_cq, &self.receive_cq].into_iter().flatten().all(|cq| cq.is_looked_through(thread))
+            && self.inner.lock().pair.outstanding()[0] == 0
     }
 
     /// Tells the NIC whether other hosts may send to it.

@@ -145,9 +145,9 @@ fn holders_of_other_addresses_are_not_believed(rights: Rights) {
     // Not even our own user passes on what is damaged.
     forward(slot, Psn::new(8), false);
     forward(slot, Psn::new(9), true);
-    wait_for("one of two", || {
+    wait_for("both", || {
         drive(&mut process);
-        process[0].attachment.traffic().collected.refused == 3
+        process[0].attachment.traffic().collected.refused == 3 && !process[0].got.is_empty()
     });
     assert_eq!(process[0].got, [9]);
 }

@@ -3,9 +3,9 @@
 
 use crate::completion::Status;
 use crate::connection::Connection;
+use crate::kept::{Kept, KeptPackets};
 use crate::port::Port;
 use crate::receive::scatter;
-use crate::responder::{Kept, KeptPackets};
 use crate::send_queue::{Outcome, SendQueue};
 use crate::time::ack_timeout_nanos;
 use crate::work::Operation;

@@ -69,6 +69,7 @@ mod completion;
 pub mod congestion;
 mod connection;
 mod injected_error;
+mod kept;
 mod kind;
 pub mod packet_counters;
 mod port;

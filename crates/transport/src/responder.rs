@@ -10,7 +10,6 @@ pub(crate) mod responses;
 mod tagged;
 mod unreliable;
 
-pub(crate) use ahead::{Kept, KeptPackets};
 pub(crate) use responses::ResponseTrain;
 pub(crate) use tagged::Rendezvous;
 
@@ -26,7 +25,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use responses::Responses;
 use tagged::{Tagged, Tags};
-use trace::{DropReason, Failure, RequestFault};
+use trace::{DropReason, Failure, RequestFault, Time};
 use wire::access::{Access, ProtectionDomain, Range, Refusal, Subject};
 use wire::{Key, Msn, NakCode, Operation, Position, Psn, Reth, RnrTimer, Srqn, Syndrome, refuse_if};
 
@@ -336,17 +335,23 @@ impl Responder {
     }
 
     /// A request of a reliable connection.
-    pub fn reliable<P: Port>(&mut self, inbound: &Inbound<'_>, connection: &Connection, port: &mut P) -> Reaction {
-        let verdict = self.judge(inbound, connection, port);
-        self.conclude(verdict, inbound, connection)
+    pub fn reliable<P: Port>(
+        &mut self,
+        now: Time,
+        inbound: &Inbound<'_>,
+        connection: &Connection,
+        port: &mut P,
+    ) -> Reaction {
+        let verdict = self.judge(now, inbound, connection, port);
+        self.conclude(now, verdict, inbound, connection)
     }
 
     /// The one place where a verdict becomes an answer.
-    fn conclude(&mut self, verdict: Verdict, inbound: &Inbound<'_>, connection: &Connection) -> Reaction {
+    fn conclude(&mut self, now: Time, verdict: Verdict, inbound: &Inbound<'_>, connection: &Connection) -> Reaction {
         match verdict {
             Verdict::Accepted => {
                 let was_missing = core::mem::take(&mut self.waiting) == RnrWait::ForSequence;
-                let may_tell = !was_missing || self.filled(inbound.headers.bth.psn);
+                let may_tell = !was_missing || self.filled(now, inbound.headers.bth.psn);
                 let answered_otherwise = answered(inbound.headers.bth.opcode.operation());
                 if inbound.headers.bth.ack_req && !answered_otherwise && may_tell {
                     self.responses.acknowledge(self.expected.sub(1), self.msn);
@@ -386,12 +391,12 @@ impl Responder {
         }
     }
 
-    fn judge<P: Port>(&mut self, inbound: &Inbound<'_>, connection: &Connection, port: &mut P) -> Verdict {
+    fn judge<P: Port>(&mut self, now: Time, inbound: &Inbound<'_>, connection: &Connection, port: &mut P) -> Verdict {
         let headers = inbound.headers;
         let (psn, opcode) = (headers.bth.psn, headers.bth.opcode);
         let operation = opcode.operation();
         let ahead = psn.diff(self.expected);
-        if self.waiting == RnrWait::ForProof && self.proves(psn) {
+        if self.waiting == RnrWait::ForProof && self.proves(now, psn) {
             return Verdict::Repeated;
         }
         if ahead > 0 {

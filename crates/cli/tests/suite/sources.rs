@@ -32,6 +32,7 @@ const NO_PAYLOAD: &[(&str, &str)] = &[
     ("cli/src/manual.rs", "manual pages"),
     ("cli/src/run/files/tree.rs", "what a device is, in a directory of this user's alone"),
     ("cli/src/run/reach.rs", "a test's"),
+    ("hca/src/nic/port_files.rs", "what a port is like, in a directory of this user's alone"),
     ("hca/src/record/appended_file.rs", "for its owner alone"),
     ("hca/src/record/file.rs", "a test's; the one function that makes files is here"),
     ("inventory/src/ended.rs", "for its owner alone"),

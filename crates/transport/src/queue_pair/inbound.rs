@@ -208,7 +208,7 @@ impl QueuePair {
         let reaction = match self.kind() {
             Kind::UnreliableConnected => self.responder.unreliable(inbound, &self.connection, port),
             Kind::UnreliableDatagram => self.responder.datagram(inbound, &self.connection, port),
-            _ => self.responder.reliable(inbound, &self.connection, port),
+            _ => self.responder.reliable(now, inbound, &self.connection, port),
         };
         if self.rendezvouses.is_some() {
             self.begin_rendezvouses();

@@ -3,80 +3,19 @@
 //!
 //! Not every peer may hear so: kernel Soft-RoCE repeats all that it has sent, and a message that is acknowledged while
 //! it repeats it can stop its send queue for ever. So a peer has to show that it repeats a packet alone: it sends it
-//! twice. Until then the packet that was missing is not acknowledged before the next has come, and if that is another
-//! one, what was kept is thrown away.
+//! twice, at once. Until then the packet that was missing is not acknowledged before the next has come, and if that is
+//! another one, what was kept is thrown away.
 
 use super::{Responder, RnrWait};
+use crate::kept::{Kept, KeptPackets};
 use crate::train::Inbound;
 use alloc::boxed::Box;
-use alloc::collections::VecDeque;
-use alloc::vec::Vec;
-use wire::{Headers, NakCode, Psn, Syndrome};
+use trace::Time;
+use wire::{NakCode, Psn, Syndrome};
 
-/// The most that is kept for one queue pair, payload and what describes it.
-pub(crate) const MAX_KEPT_BYTES: usize = 1 << 20;
-
-/// What a packet costs beside its payload.
-const ENTRY_BYTES: usize = 256;
-
-/// A packet or train that came before its turn.
-#[derive(Debug)]
-pub(crate) struct Kept {
-    pub headers: Headers,
-    pub count: u32,
-    pub payload: Vec<u8>,
-}
-
-impl Kept {
-    fn psn(&self) -> Psn {
-        self.headers.bth.psn
-    }
-}
-
-/// Packets in the order of their numbers, as many as there is room for.
-#[derive(Debug, Default)]
-pub(crate) struct KeptPackets {
-    packets: VecDeque<Kept>,
-    bytes: usize,
-}
-
-impl KeptPackets {
-    /// Copies a packet that lies behind `expected`, if there is room for it.
-    pub fn keep(&mut self, headers: &Headers, count: u32, payload: &[u8], expected: Psn) {
-        let psn = headers.bth.psn;
-        let cost = payload.len() + ENTRY_BYTES;
-        let place = |psn: Psn| psn.distance_from(expected);
-        let before = self.packets.iter().rposition(|kept| place(kept.psn()) <= place(psn));
-        let known = before.is_some_and(|index| self.packets[index].psn() == psn);
-        if known || self.bytes + cost > MAX_KEPT_BYTES {
-            return;
-        }
-        self.bytes += cost;
-        let kept = Kept { headers: *headers, count, payload: payload.to_vec() };
-        self.packets.insert(before.map_or(0, |index| index + 1), kept);
-    }
-
-    /// The number of the first.
-    pub fn first(&self) -> Option<Psn> {
-        self.packets.front().map(Kept::psn)
-    }
-
-    /// Takes the first whose turn it is, past those whose turn is over.
-    pub fn next(&mut self, expected: Psn) -> Option<Kept> {
-        while self.first().is_some_and(|first| !first.is_after(expected)) {
-            let kept = self.packets.pop_front()?;
-            self.bytes -= kept.payload.len() + ENTRY_BYTES;
-            if kept.psn().add(kept.count).is_after(expected) {
-                return Some(kept);
-            }
-        }
-        None
-    }
-
-    pub fn clear(&mut self) {
-        *self = KeptPackets::default();
-    }
-}
+/// Two copies of a packet that a peer repeats alone come within this time. One that goes back, and whose packets are
+/// lost again behind the first, begins anew when its timer runs out: that of kernel Soft-RoCE has 4 ms at least.
+const MAX_COPY_NANOS: u64 = 1_000_000;
 
 /// What a responder keeps.
 #[derive(Debug, Default)]
@@ -84,8 +23,8 @@ pub(super) struct Ahead {
     kept: KeptPackets,
     /// The peer has repeated a packet alone.
     repeats_alone: bool,
-    /// The packet that was missing last, if the peer has not shown yet how it repeats.
-    filled: Option<Psn>,
+    /// The packet that was missing last, and when it came, if the peer has not shown yet how it repeats.
+    filled: Option<(Psn, Time)>,
     /// Packets that came since one is missing.
     waiting: u32,
 }
@@ -105,10 +44,10 @@ impl Responder {
 
     /// The packet `psn` has come that was missing. Whether it may be acknowledged now.
     #[cold]
-    pub(super) fn filled(&mut self, psn: Psn) -> bool {
+    pub(super) fn filled(&mut self, now: Time, psn: Psn) -> bool {
         let Some(ahead) = self.ahead.as_deref_mut().filter(|ahead| ahead.kept.first().is_some()) else { return true };
         if !ahead.repeats_alone {
-            ahead.filled = Some(psn);
+            ahead.filled = Some((psn, now));
             self.waiting = RnrWait::ForProof;
         }
         ahead.repeats_alone
@@ -116,10 +55,10 @@ impl Responder {
 
     /// The first packet after one that was missing. Whether it is the same: then the peer repeats packets alone.
     #[cold]
-    pub(super) fn proves(&mut self, psn: Psn) -> bool {
+    pub(super) fn proves(&mut self, now: Time, psn: Psn) -> bool {
         self.waiting = RnrWait::No;
         let Some(ahead) = self.ahead.as_deref_mut() else { return false };
-        if ahead.filled.take() == Some(psn) {
+        if ahead.filled.take().is_some_and(|(filled, at)| filled == psn && now.since(at) < MAX_COPY_NANOS) {
             ahead.repeats_alone = true;
         } else {
             ahead.kept.clear();

@@ -98,7 +98,8 @@ fn reliable_connections_write_read_and_count() {
             let beyond = beyond.slice(there.len()..there.len() + 8)?;
             let failed = qp.write_inline(&[1; 8], beyond)?.await.unwrap_err();
             let Error::Completion(error) = failed.error else { panic!("{}", failed.error) };
-            assert_eq!(error.status, Status::RemoteAccess);
+            // The refusal may be lost, and a queue pair that has refused is silent ever after.
+            assert!(matches!(error.status, Status::RemoteAccess | Status::RetryExceeded), "{error}");
             assert!(qp.stats().traffic.sent_packets > 20);
             board.put("done", "");
             Ok(())

@@ -70,12 +70,10 @@ fn a_script_that_starts_late_knows_what_is_there() {
     }
     // A second script has a time of its own.
     start(&nic, "[[failure]]\nat = '0s'\ndo = 'cq-overrun'");
-    // The queues die, and the queue pairs with them: a peer that waits for one must hear of it.
-    let events = [(); 4].map(|()| next_event(&context));
-    assert_eq!(events.iter().filter(|event| matches!(event, AsyncEvent::CqError(_))).count(), 2, "{events:?}");
-    for qp in &pairs {
-        assert!(events.contains(&AsyncEvent::Qp(qp.qpn(), PairEvent::QpFatal)), "{events:?}");
-    }
+    // The queues die; queue pairs that do no work yet do not break.
+    let events = [(); 2].map(|()| next_event(&context));
+    assert!(events.iter().all(|event| matches!(event, AsyncEvent::CqError(_))), "{events:?}");
+    assert_eq!(context.events().try_take(), None);
 }
 
 #[test]
