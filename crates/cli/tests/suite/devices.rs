@@ -59,7 +59,10 @@ fn nics_take_the_place_of_the_hosts_devices() {
     assert!(String::from_utf8_lossy(&healthy.stdout).contains("ubi_0, ubi_1, ubi_2"), "{healthy:?}");
     let refused = ubiverbs(&["devices", "--nics", "65"]);
     assert_eq!(refused.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("there are 1 to 64 NICs of 1 to 4 ports each"), "{refused:?}");
+    assert!(
+        String::from_utf8_lossy(&refused.stderr).contains("there are 1 to 64 NICs of 1 to 4 ports each"),
+        "{refused:?}"
+    );
 }
 
 fn facts(device: &serde_json::Value) -> String {

@@ -105,7 +105,9 @@ fn a_server_is_waited_for_and_its_end_is_seen() {
     assert!(row("port-down").contains("crash"), "{text}");
     assert!(row("qp-error").contains("hang") && row("qp-error").contains("left running"), "{text}");
     assert!(
-        text.contains("again: ubiverbs torture --script qp-error.toml --seed 1 --run=--no-files --timeout 5000ms --server"),
+        text.contains(
+            "again: ubiverbs torture --script qp-error.toml --seed 1 --run=--no-files --timeout 5000ms --server"
+        ),
         "{text}"
     );
 }
