@@ -158,6 +158,8 @@ pub enum Rank {
     MemoryGrants,
     /// What is published for them.
     PublishedTable,
+    /// Pages that were replaced so that peers may map them.
+    ReplacedPages,
     /// Memory that peers may map.
     ShareableMemory,
     /// Memory between GPUs and other memory.
