@@ -81,6 +81,8 @@ pub enum Rank {
     TaggedBuffers,
     /// A completion queue.
     CompletionQueue,
+    /// Pages that were replaced so that peers may map them.
+    ReplacedPages,
     /// Registered memory: regions and windows.
     MemoryBooks,
     /// Windows by peer.
@@ -158,8 +160,6 @@ pub enum Rank {
     MemoryGrants,
     /// What is published for them.
     PublishedTable,
-    /// Pages that were replaced so that peers may map them.
-    ReplacedPages,
     /// Memory that peers may map.
     ShareableMemory,
     /// Memory between GPUs and other memory.
