@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use wire::refuse_if;
 
-/// A part of a file that nobody can make shorter.
+/// A part of a file that is sealed against shrinking.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FilePart {
     /// A descriptor of this process, open for as long as the memory is there.

@@ -9,16 +9,16 @@ use std::sync::atomic::{AtomicIsize, Ordering};
 const MAX_ATTEMPTS: u32 = 8;
 
 /// A thread's record for restartable sequences: where it is, in bytes from the thread pointer; [`NOT_LOOKED`], or
-/// [`NOWHERE`].
+/// [`NO_RECORD`].
 static RECORD_OFFSET: AtomicIsize = AtomicIsize::new(NOT_LOOKED);
 const NOT_LOOKED: isize = isize::MIN;
-const NOWHERE: isize = isize::MAX;
+const NO_RECORD: isize = isize::MAX;
 
 /// What came of one attempt.
 #[cfg(all(target_arch = "x86_64", target_env = "gnu", not(miri)))]
-const REFUSED: u64 = 0;
-const DONE: u64 = 1;
-const INTERRUPTED: u64 = 2;
+const STORE_REFUSED: u64 = 0;
+const STORE_DONE: u64 = 1;
+const STORE_INTERRUPTED: u64 = 2;
 
 /// Whether a copy of so many bytes, whose side in the peer's memory begins there, can be made: words of that memory stay
 /// whole only if they are aligned.
@@ -34,7 +34,7 @@ pub(super) fn record() -> Option<ThreadRecord> {
         NOT_LOOKED => find_record(),
         offset => offset,
     };
-    if offset == NOWHERE { None } else { ThreadRecord::of_this_thread(offset) }
+    if offset == NO_RECORD { None } else { ThreadRecord::of_this_thread(offset) }
 }
 
 /// The record of the thread that asked for it, and the thread's number.
@@ -81,10 +81,10 @@ fn find_record() -> isize {
         unsafe {
             let size = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_size".as_ptr()).cast::<u32>();
             let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()).cast::<isize>();
-            if size.is_null() || offset.is_null() || *size == 0 { NOWHERE } else { *offset }
+            if size.is_null() || offset.is_null() || *size == 0 { NO_RECORD } else { *offset }
         }
     } else {
-        NOWHERE
+        NO_RECORD
     };
     RECORD_OFFSET.store(offset, Ordering::Relaxed);
     offset
@@ -116,8 +116,8 @@ pub(super) unsafe fn copy_while(
                 _ => record.copy_1(generation, expected, to, from, length - 1),
             }
         };
-        if outcome != INTERRUPTED {
-            return outcome == DONE;
+        if outcome != STORE_INTERRUPTED {
+            return outcome == STORE_DONE;
         }
     }
     false
@@ -136,7 +136,7 @@ macro_rules! attempt {
     ($name:ident, $last:literal) => {
         impl ThreadRecord {
             unsafe fn $name(&self, _: *const u64, _: u64, _: *mut u8, _: *const u8, _: usize) -> u64 {
-                INTERRUPTED
+                STORE_INTERRUPTED
             }
         }
     };
@@ -239,9 +239,9 @@ macro_rules! attempt {
                         done = out(reg) _,
                         word = out(reg) _,
                         outcome = out(reg) outcome,
-                        yes = const DONE,
-                        no = const REFUSED,
-                        interrupted = const INTERRUPTED,
+                        yes = const STORE_DONE,
+                        no = const STORE_REFUSED,
+                        interrupted = const STORE_INTERRUPTED,
                         options(nostack),
                     );
                 }
