@@ -222,6 +222,14 @@ pub(crate) const EXIT_LOOKS: u32 = 8192;
 /// may hold it.
 pub(crate) const EXIT_LOCK_TRIES: u32 = 200;
 
+// ---- Reports of what there is ----
+
+/// How often a report tries for locks that threads of the program hold, all of them together; what it does not get by
+/// then it leaves out. With the pauses a process answers within the 50 ms that `ubiverbs ps` waits.
+pub(crate) const REPORT_LOCK_TRIES: u32 = 100;
+/// How long it leaves a lock alone between two tries.
+pub(crate) const REPORT_LOCK_PAUSE: Duration = Duration::from_micros(100);
+
 // ---- Records ----
 
 /// How often a checker hears that time has passed, while the program does something.
