@@ -52,14 +52,19 @@ function readColumn(column, bytes, groups) {
   let last = 0;
   for (let index = 0; index < values.length; index++) {
     let byte = bytes[at++];
-    let number = byte & 0x7F;
-    let scale = 128;
-    while (byte & 0x80) {
-      byte = bytes[at++];
-      number += (byte & 0x7F) * scale;
-      scale *= 128;
+    let difference;
+    if (byte < 0x80) {
+      difference = (byte >>> 1) ^ -(byte & 1);
+    } else {
+      let number = byte & 0x7F;
+      let scale = 128;
+      do {
+        byte = bytes[at++];
+        number += (byte & 0x7F) * scale;
+        scale *= 128;
+      } while (byte & 0x80);
+      difference = number % 2 === 0 ? number / 2 : -(number + 1) / 2;
     }
-    const difference = number % 2 === 0 ? number / 2 : -(number + 1) / 2;
     if (before === null) {
       last += difference;
     } else {

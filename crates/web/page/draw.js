@@ -29,6 +29,8 @@ function drawTimeline(app) {
   const { width, height } = app.box;
   const { theme, layout, view } = app;
   app.shapes = [];
+  app.peaks = new Map();
+  app.underWay = new Map();
   app.drawn = { arrows: 0, bars: 0, marks: 0, sums: 0, labels: [] };
   const scale = (width - app.gutter) / (view.to - view.from);
   app.x = (time) => app.gutter + (time - view.from) * scale;
@@ -100,7 +102,8 @@ function drawRuler(app, g, { ticks, step }) {
     const x = Math.round(app.x(tick));
     if (x < app.gutter) continue;
     g.fillRect(x, SIZE.ruler - 7, 1, 7);
-    g.fillText(tickText(tick, step), x + 5, SIZE.ruler - 11);
+    const text = tickText(tick, step);
+    if (x + 5 + g.measureText(text).width < box.width) g.fillText(text, x + 5, SIZE.ruler - 11);
   }
   g.fillStyle = theme.paper;
   g.fillRect(0, 0, app.gutter, TOP);
@@ -374,9 +377,7 @@ function drawOutstanding(app, g, list, y, strip, colour) {
   g.globalAlpha = 0.55;
   g.fill();
   g.globalAlpha = 1;
-  g.font = FONT(10.5);
-  g.textAlign = 'right';
-  haloText(app, g, `up to ${trim(most, most < 10 ? 1 : 0)} work requests under way`, box.width - 8, y + 7, theme.muted);
+  app.underWay.set(strip, `up to ${trim(most, most < 10 ? 1 : 0)} under way`);
   app.drawn.sums++;
 }
 
@@ -612,17 +613,14 @@ function collectArrow(app, event, lane, gap, top, batches) {
 // What went wrong, also where packets are sums.
 function collectTrouble(app, lane, gap, top, batches) {
   const { model, view } = app;
-  const list = model.notable.ofLane[lane];
+  const list = model.notable.sentByLane[lane];
   const [first, end] = within(list, view.from - model.flights[lane], view.to);
   if (end - first > (app.box.width - app.gutter) * TROUBLE_PER_PIXEL) {
     app.crowded.push({ lane, gap, list });
     return;
   }
   const next = jumper(app, list);
-  for (let place = first; place < end; place = next(place, end)) {
-    const event = list.order[place];
-    if (model.run.events.kind[event] === KIND.SENT) collectArrow(app, event, lane, gap, top, batches);
-  }
+  for (let place = first; place < end; place = next(place, end)) collectArrow(app, list.order[place], lane, gap, top, batches);
 }
 
 // Arrivals whose sender is not in the recording.
@@ -772,10 +770,9 @@ function drawTraffic(app, g, gap, lanes, top) {
     g.globalAlpha = part.bytes ? 0.5 : 0.35;
     g.fill();
     g.globalAlpha = 1;
-    g.font = FONT(10.5);
-    g.textAlign = 'right';
-    const peak = part.bytes ? `peak ${rateText(most / perColumn)}` : `peak ${countRate(most / perColumn)}`;
-    haloText(app, g, `${part.below ? '↑' : '↓'} ${peak}`, box.width - 8, base + sign * 10, theme.muted);
+    const peak = `${part.below ? '↑' : '↓'} peak ${part.bytes ? rateText(most / perColumn) : countRate(most / perColumn)}`;
+    if (!app.peaks.has(gap)) app.peaks.set(gap, []);
+    app.peaks.get(gap).push(peak);
     app.drawn.labels.push(peak);
   }
   app.drawn.sums++;
@@ -997,15 +994,19 @@ function drawGutter(app, g, visible, top) {
       const lane = run.lanes[row.lane];
       g.fillStyle = processColour(theme, lane.process);
       g.fillRect(left - 9, y + 5, 3, row.height - 9);
-      const middle = y + row.height / 2;
-      label(`${laneText(run, row.lane)}  ${nameText(run, lane.kind)}`, left, middle - 9, FONT(12.5, 550), theme.ink, room);
-      label(processText(run, lane.process), left, middle + 7, FONT(11.5), theme.muted, room);
+      const notes = row.strips.map((strip) => app.underWay.get(strip)).filter(Boolean).slice(0, 1);
+      const middle = y + row.height / 2 - notes.length * 8;
+      label(`${gutter < 150 ? hex(lane.qpn) : laneText(run, row.lane)}  ${nameText(run, lane.kind)}`, left, middle - 8, FONT(12.5, 550), theme.ink, room);
+      label(processText(run, lane.process), left, middle + 8, FONT(11.5), theme.muted, room);
+      if (row.height > 56) label(notes[0] || '', left, middle + 24, FONT(11), theme.muted, room);
       hit(app, 0, y, gutter, y + row.height, { lane: row.lane });
     }
     if (row.type === 'gap') {
       const link = nameText(run, run.lanes[row.lanes[0]].link);
       const alone = row.lanes.length === 1 ? nameText(run, run.lanes[row.lanes[0]].peer_label) : '';
-      label(alone ? `to ${alone}` : link, left, y + row.height / 2, FONT(11), theme.faint, room);
+      const peaks = app.peaks.get(row) || [];
+      const lines = [alone ? `to ${alone}` : link, ...(row.height > 44 ? peaks : [])].filter(Boolean);
+      lines.forEach((line, index) => label(line, left, y + row.height / 2 + (index - (lines.length - 1) / 2) * 16, FONT(11), theme.muted, room));
     }
     if (row.type === 'collapsed') {
       label(row.lanes.map((lane) => laneText(run, lane)).join(' ⇄ '), left, y + 13, FONT(12.5, 550), theme.ink, room);
@@ -1108,12 +1109,13 @@ function drawOverview(app) {
       place = next;
     }
   }
-  const most = Math.log1p(app.overviewCounts.reduce((a, b) => Math.max(a, b), 0)) || 1;
+  const most = app.overviewCounts.reduce((a, b) => Math.max(a, b), 1);
   g.fillStyle = theme.faint;
   g.globalAlpha = 0.65;
   for (let column = 0; column < columns; column++) {
-    const tall = Math.log1p(app.overviewCounts[column]) / most * (height - 12);
-    if (tall > 0) g.fillRect(column * 2, height - 2 - tall, 2, tall);
+    if (app.overviewCounts[column] === 0) continue;
+    const tall = Math.max(2, Math.sqrt(app.overviewCounts[column] / most) * (height - 12));
+    g.fillRect(column * 2, height - 2 - tall, 2, tall);
   }
   g.globalAlpha = 1;
   const at = (time) => time / model.end * width;

@@ -41,7 +41,8 @@ function start(run, unpackedAfter) {
 
   const resize = () => {
     const width = app.printing ? 1080 : stage.clientWidth;
-    const height = app.printing ? Math.min(2400, (app.layout ? app.layout.height : 600) + TOP) : stage.clientHeight;
+    if (app.printing) app.layout = buildRows(model, { ...app.options, room: 0 });
+    const height = app.printing ? Math.min(2400, app.layout.height + TOP) : stage.clientHeight;
     if (width === 0 || height === 0) return;
     app.ratio = app.printing ? 2 : Math.min(window.devicePixelRatio || 1, 3);
     app.gutter = width < 640 ? 104 : 214;

@@ -25,26 +25,29 @@ function buildModel(run) {
   model.fieldOf = run.shapes.map((fields) => new Map(fields.map((field) => [field.name, field])));
 
   // Events by owner and kind. An owner is a lane, or the process for what happened at none.
-  const keyOf = (event) => {
+  const keys = new Uint32Array(events.count);
+  const starts = new Uint32Array(owners * KIND_COUNT + 1);
+  for (let event = 0; event < events.count; event++) {
     const lane = events.lane[event];
     const owner = lane > 0 ? lane - 1 : lanes.length + events.process[event];
-    return owner * KIND_COUNT + Math.min(events.kind[event], KIND_COUNT - 1);
-  };
-  const starts = new Uint32Array(owners * KIND_COUNT + 1);
-  for (let event = 0; event < events.count; event++) starts[keyOf(event) + 1]++;
+    keys[event] = owner * KIND_COUNT + Math.min(events.kind[event], KIND_COUNT - 1);
+    starts[keys[event] + 1]++;
+  }
   for (let key = 0; key < owners * KIND_COUNT; key++) starts[key + 1] += starts[key];
   const fill = starts.slice();
   const order = new Uint32Array(events.count);
   const times = new Float64Array(events.count);
   for (let event = 0; event < events.count; event++) {
-    const place = fill[keyOf(event)]++;
+    const place = fill[keys[event]]++;
     order[place] = event;
     times[place] = events.time[event];
   }
   const sums = new Float64Array(events.count + 1);
+  const bytesOf = model.fieldOf.map((fields) => fields.get('bytes')?.values);
   for (let place = 0; place < order.length; place++) {
     const event = order[place];
-    sums[place + 1] = sums[place] + (events.kind[event] === KIND.SENT ? numberOf(model, event, 'bytes') : 0);
+    const bytes = events.kind[event] === KIND.SENT ? bytesOf[events.shape[event]] : undefined;
+    sums[place + 1] = sums[place] + (bytes === undefined ? 0 : Number(bytes[events.row[event]]));
   }
   model.list = (owner, kind) => {
     const key = owner * KIND_COUNT + kind;
@@ -54,7 +57,7 @@ function buildModel(run) {
   model.processList = (process, kind) => model.list(lanes.length + process, kind);
 
   // The longest that a call, span or packet of an owner takes: from there on back there may be one that reaches in.
-  model.reach = new Map();
+  const reach = new Float64Array(owners * KIND_COUNT);
   let last = 0;
   for (let event = 0; event < events.count; event++) {
     const partner = events.partner[event];
@@ -62,13 +65,10 @@ function buildModel(run) {
     let long = events.duration[event];
     if (kind === KIND.SENT && partner > 0) long = events.time[partner - 1] - events.time[event];
     last = Math.max(last, events.time[event] + events.duration[event]);
-    if (long > 0) {
-      const key = keyOf(event);
-      if (long > (model.reach.get(key) || 0)) model.reach.set(key, long);
-    }
+    if (long > reach[keys[event]]) reach[keys[event]] = long;
   }
   for (const process of processes) last = Math.max(last, process.ended || 0, process.began || 0);
-  model.reachOf = (owner, kind) => model.reach.get(owner * KIND_COUNT + kind) || 0;
+  model.reachOf = (owner, kind) => reach[owner * KIND_COUNT + kind];
 
   model.messages = buildMessages(run);
   last = Math.max(last, model.messages.last);
@@ -203,7 +203,8 @@ function buildNotable(run) {
   });
   const ofLane = run.lanes.map(() => []);
   for (const event of trouble) if (events.lane[event] > 0) ofLane[events.lane[event] - 1].push(event);
-  return { trouble: list(trouble), flags: list(flags), ofLane: ofLane.map(list) };
+  const sent = ofLane.map((some) => some.filter((event) => events.kind[event] === KIND.SENT));
+  return { trouble: list(trouble), flags: list(flags), ofLane: ofLane.map(list), sentByLane: sent.map(list) };
 }
 
 // How long packets of each lane take on average: what is lost is drawn as if it were as fast.

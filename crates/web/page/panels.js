@@ -294,7 +294,7 @@ function totalsOf(run) {
 // ---- latencies
 
 const QUANTILES = [['least', 0], ['median', 0.5], ['99 %', 0.99], ['most', 1]];
-const BINS_PER_DOUBLING = 4;
+const BINS_PER_DOUBLING = 8;
 
 // Latencies of what was posted in view, by operation and power of two of the size.
 function latencyGroups(app) {
@@ -340,7 +340,7 @@ function showLatency(app) {
     const quantile = (share) => sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))];
     grid.append(element('div', { class: 'histogram' },
       element('h3', {}, `${name}, ${sizes}`, element('span', {}, counted(sorted.length, 'request', 'requests'))),
-      histogram(sorted, `${name}, ${sizes}: median ${duration(quantile(0.5))}, 99 % ${duration(quantile(0.99))}`),
+      ...histogram(sorted, `${name}, ${sizes}: median ${duration(quantile(0.5))}, 99 % ${duration(quantile(0.99))}`),
       element('table', {}, element('thead', {}, element('tr', {}, ...QUANTILES.map(([word]) => element('th', { scope: 'col' }, word)))),
         element('tbody', {}, element('tr', {}, ...QUANTILES.map(([, share]) => element('td', { class: 'number' }, duration(quantile(share)))))))));
   }
@@ -357,26 +357,23 @@ function showLatency(app) {
 
 function histogram(sorted, label) {
   const low = Math.floor(Math.log2(Math.max(sorted[0], 1)) * BINS_PER_DOUBLING);
-  const high = Math.max(Math.floor(Math.log2(Math.max(sorted[sorted.length - 1], 1)) * BINS_PER_DOUBLING), low + 7);
+  const high = Math.max(Math.floor(Math.log2(Math.max(sorted[sorted.length - 1], 1)) * BINS_PER_DOUBLING), low + 15);
   const bins = new Float64Array(high - low + 1);
   for (const latency of sorted) bins[Math.floor(Math.log2(Math.max(latency, 1)) * BINS_PER_DOUBLING) - low]++;
   const most = Math.max(...bins);
-  const [width, height] = [320, 96];
-  const base = height - 16;
+  const [width, base] = [320, 80];
   const wide = width / bins.length;
-  const svg = drawing('svg', { viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': label, preserveAspectRatio: 'none' });
+  const svg = drawing('svg', { viewBox: `0 0 ${width} ${base}`, role: 'img', 'aria-label': label, preserveAspectRatio: 'none' });
   svg.append(drawing('title', {}, label));
   bins.forEach((count, bin) => {
     if (count === 0) return;
-    const tall = Math.max(2, count / most * (base - 2));
-    svg.append(drawing('rect', { x: bin * wide + 0.5, y: base - tall, width: Math.max(1, wide - 1), height: tall, fill: 'var(--wire)' },
+    const tall = Math.max(2, count / most * (base - 3));
+    svg.append(drawing('rect', { x: bin * wide + 0.5, y: base - 1 - tall, width: Math.max(1, wide - 1), height: tall, fill: 'var(--wire)' },
       drawing('title', {}, `${duration(2 ** ((bin + low) / BINS_PER_DOUBLING))} to ${duration(2 ** ((bin + low + 1) / BINS_PER_DOUBLING))}: ${grouped(count)}`)));
   });
-  svg.append(drawing('rect', { x: 0, y: base, width, height: 1, fill: 'var(--strong-line)' }));
-  const text = (x, anchor, words) => svg.append(drawing('text', { x, y: height - 3, 'text-anchor': anchor, 'font-size': 11, fill: 'var(--muted)' }, words));
-  text(0, 'start', duration(2 ** (low / BINS_PER_DOUBLING)));
-  text(width, 'end', duration(2 ** ((high + 1) / BINS_PER_DOUBLING)));
-  return svg;
+  svg.append(drawing('rect', { x: 0, y: base - 1, width, height: 1, fill: 'var(--strong-line)' }));
+  const end = (bin) => element('span', {}, duration(2 ** (bin / BINS_PER_DOUBLING)));
+  return [svg, element('div', { class: 'ends', 'aria-hidden': 'true' }, end(low), end(high + 1))];
 }
 
 // ---- table
@@ -516,8 +513,11 @@ function showLegend() {
   const head = 'M20 6L14 3.4V8.6Z';
   const mark = (colour, d, filled) => drawing('svg', { viewBox: '0 0 22 12', 'aria-hidden': 'true' },
     drawing('path', { d, stroke: `var(--${colour})`, fill: filled ? `var(--${colour})` : 'none', 'stroke-width': 1.5 }));
+  const steps = drawing('svg', { viewBox: '0 0 34 12', class: 'steps', 'aria-hidden': 'true' },
+    ...['post', 'wire', 'place', 'poll'].map((colour, step) => drawing('rect', { x: step * 8.5, y: 2, width: 8.5, height: 8, fill: `var(--${colour})` })));
   const entries = [
-    [line('request', '', head), 'request'], [line('answer', '', head), 'acknowledgement or answer'], [line('again', '5 3', head), 'sent again'],
+    [steps, 'work request'],
+    [line('request', '', head), 'request'], [line('answer', '', head), 'answer'], [line('again', '5 3', head), 'sent again'],
     [line('lost', '', 'M13 2.5L20 9.5M20 2.5L13 9.5'), 'lost'], [line('nak', '', 'M14 3H20V9H14Z'), 'NAK'],
     [mark('lost', 'M8.5 3.5L13.5 8.5M13.5 3.5L8.5 8.5M11 1A5 5 0 1 0 11.01 1', false), 'dropped'],
     [mark('again', 'M14.5 8.5A4.2 4.2 0 1 1 14.5 3.5M14.5 1V3.8H11.8', false), 'going back'],
@@ -545,7 +545,8 @@ function showHelp(dialog) {
       return element('div', {}, element('h3', {}, title), list);
     });
     dialog.append(element('h2', { id: 'help-title' }, 'Keys'), element('div', { class: 'columns' }, ...columns),
-      element('p', { class: 'muted' }, 'The table (t) says in words what the timeline draws, for screen readers too. Words of several kinds in a search must all fit.'),
+      element('p', { class: 'muted' }, 'A work request is a bar with four parts: until its first packet was sent, until the last arrived, until it completed, until the program polled. '
+        + 'From afar, packets become areas of bytes, and work requests the number under way. Several words of a search must all fit. The table (t) says in words what the timeline draws.'),
       element('button', { type: 'button', onclick: () => dialog.close() }, 'Close'));
   }
   dialog.showModal();

@@ -35,7 +35,11 @@ function duration(nanoseconds) {
   if (size < 1e3) return `${trim(nanoseconds, size < 10 ? 1 : 0)} ns`;
   if (size < 1e6) return `${trim(nanoseconds / 1e3, size < 1e4 ? 2 : 1)} µs`;
   if (size < 1e9) return `${trim(nanoseconds / 1e6, size < 1e7 ? 2 : 1)} ms`;
-  return `${trim(nanoseconds / 1e9, size < 1e10 ? 2 : 1)} s`;
+  if (size < 120e9) return `${trim(nanoseconds / 1e9, size < 1e10 ? 2 : 1)} s`;
+  const minutes = Math.floor(size / 60e9);
+  const sign = nanoseconds < 0 ? '-' : '';
+  if (minutes < 120) return `${sign}${minutes} min ${Math.floor(size / 1e9 - minutes * 60)} s`;
+  return `${sign}${grouped(Math.floor(minutes / 60))} h ${minutes % 60} min`;
 }
 
 function trim(number, digits) {

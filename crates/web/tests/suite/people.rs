@@ -114,6 +114,8 @@ fn dark_rooms_narrow_windows_and_paper() {
             page.number("document.getElementById('stage').clientHeight"),
         );
         assert!(canvas == stage && stage > 160.0, "{width}: the canvas is {canvas} high in {stage}");
+        let below = page.number("document.querySelector('footer').getBoundingClientRect().bottom");
+        assert!(below <= f64::from(height) + 0.5, "{height}: the page ends at {below}");
         assert!(page.number("ubiverbs.visible().sums + ubiverbs.visible().arrows.length") > 0.0);
     }
     let printed = page.print();
