@@ -25,7 +25,7 @@ function buildRows(model, options) {
     for (const row of programs) { place(row); y += SIZE.space; }
   }
 
-  const pairs = connections(run).filter((pair) => pair.some((lane) => shown(run.lanes[lane].process)));
+  const pairs = connections(run).filter((pair) => !options.hiddenLanes.has(pair[0]) && pair.some((lane) => shown(run.lanes[lane].process)));
   const tight = pairs.length > ROOMY_CONNECTIONS;
   if (pairs.length > 0) section('Queue pairs', 'work requests of each, and the packets between them');
   for (const pair of pairs) {

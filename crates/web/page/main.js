@@ -12,7 +12,7 @@ function start(run, unpackedAfter) {
   const app = {
     model, stage, canvas, context: canvas.getContext('2d', { alpha: false }), overview: byId('overview'), inspector: byId('inspector'),
     views: { timeline: byId('timeline-view'), latency: byId('latency-view'), events: byId('events-view') }, viewName: 'timeline',
-    options: { hiddenKinds: new Set(), hiddenProcesses: new Set(), collapsed: new Set(), regionsMax: 64 },
+    options: { hiddenKinds: new Set(), hiddenProcesses: new Set(), hiddenLanes: new Set(), collapsed: new Set(), regionsMax: 64 },
     view: { from: 0, to: 1 }, scroll: 0, gutter: 214, ratio: 1, box: { width: 0, height: 0 }, shapes: [], arrows: [], drawn: {},
     selected: { event: -1, message: -1, region: -1, lane: -1 }, found: { count: 0, marked: null, list: null, at: -1 }, table: { offset: 0 },
     pointer: null, band: null, focusRow: -1, theme: readTheme(), frames: [], printing: false,
@@ -271,7 +271,7 @@ function start(run, unpackedAfter) {
   };
   byId('filter-button').addEventListener('click', toggleFilters);
   app.filtered = () => {
-    const some = app.options.hiddenKinds.size + app.options.hiddenProcesses.size;
+    const some = app.options.hiddenKinds.size + app.options.hiddenProcesses.size + app.options.hiddenLanes.size;
     byId('filter-button').textContent = some > 0 ? `Filter (${some} hidden)` : 'Filter';
     relayout();
     changed();
@@ -280,6 +280,8 @@ function start(run, unpackedAfter) {
   byId('zoom-in').addEventListener('click', () => zoom(ZOOM_STEP));
   byId('zoom-out').addEventListener('click', () => zoom(1 / ZOOM_STEP));
   byId('zoom-fit').addEventListener('click', fit);
+  const busy = () => setView(model.busy.from, model.busy.to);
+  byId('zoom-busy').addEventListener('click', busy);
   document.querySelector('.skip').addEventListener('click', (event) => {
     event.preventDefault();
     app.show('events');
@@ -314,7 +316,7 @@ function start(run, unpackedAfter) {
     ArrowLeft: () => pan(-0.12), ArrowRight: () => pan(0.12), a: () => pan(-0.12), d: () => pan(0.12),
     ArrowUp: () => focusNext(-1), ArrowDown: () => focusNext(1), PageUp: () => { stage.scrollTop -= app.box.height * 0.8; }, PageDown: () => { stage.scrollTop += app.box.height * 0.8; },
     '+': () => zoom(ZOOM_STEP), '=': () => zoom(ZOOM_STEP), w: () => zoom(ZOOM_STEP), '-': () => zoom(1 / ZOOM_STEP), s: () => zoom(1 / ZOOM_STEP),
-    Home: fit, 0: fit, '.': () => app.neighbour(1), ',': () => app.neighbour(-1), e: () => trouble(1), E: () => trouble(-1),
+    Home: fit, 0: fit, b: busy, '.': () => app.neighbour(1), ',': () => app.neighbour(-1), e: () => trouble(1), E: () => trouble(-1),
     n: () => goToMatch(1), N: () => goToMatch(-1), '/': () => byId('query').focus(), '?': () => showHelp(byId('help')), f: toggleFilters, c: fold,
     t: () => { app.show('events'); focusRow(app.views.events, 0); }, l: () => app.show('latency'), g: () => { app.show('timeline'); stage.focus(); },
     m: () => { if (app.selected.message >= 0) app.select({ message: app.selected.message }, true); },

@@ -73,6 +73,7 @@ function buildModel(run) {
   model.messages = buildMessages(run);
   last = Math.max(last, model.messages.last);
   model.end = Math.max(last, 1);
+  model.busy = busyStretch(run, last);
   model.notable = buildNotable(run);
   model.flights = buildFlights(run);
   model.packetsOf = buildPackets(run);
@@ -95,6 +96,23 @@ function fieldsOf(model, event) {
   const row = model.run.events.row[event];
   return model.run.shapes[model.run.events.shape[event]].map((field) => (
     { name: field.name, format: field.format, value: field.values[row] }));
+}
+
+// The shortest stretch of time that has nearly all packets: setting up and going down take longer than the traffic.
+const BUSY_SHARE = 0.96;
+
+function busyStretch(run, end) {
+  const { events } = run;
+  const sent = [];
+  for (let event = 0; event < events.count; event++) if (events.kind[event] === KIND.SENT) sent.push(events.time[event]);
+  const wanted = Math.max(1, Math.floor(sent.length * BUSY_SHARE));
+  let best = [0, end];
+  for (let first = 0; first + wanted <= sent.length; first++) {
+    const last = sent[first + wanted - 1];
+    if (last - sent[first] < best[1] - best[0]) best = [sent[first], last];
+  }
+  const margin = Math.max((best[1] - best[0]) * 0.04, 500);
+  return { from: best[0] - margin, to: best[1] + margin };
 }
 
 // The first place of a list whose time is not before `time`.

@@ -396,7 +396,8 @@ function upperBound(times, time, from, to) {
 
 function eventShown(app, event) {
   const { events } = app.model.run;
-  return kindShown(app, events.kind[event]) && !app.options.hiddenProcesses.has(events.process[event]);
+  return kindShown(app, events.kind[event]) && !app.options.hiddenProcesses.has(events.process[event])
+    && !(app.hiddenPartners && events.lane[event] > 0 && app.hiddenPartners.has(events.lane[event] - 1));
 }
 
 function showEvents(app) {
@@ -404,7 +405,7 @@ function showEvents(app) {
   const { run } = app.model;
   const { first, end } = eventsInView(app);
   // Making the same table again would take the focus from its row.
-  const shown = [first, end, app.table.offset, app.selected.event, ...app.options.hiddenKinds, '|', ...app.options.hiddenProcesses].join();
+  const shown = [first, end, app.table.offset, app.selected.event, ...app.options.hiddenKinds, '|', ...app.options.hiddenProcesses, '|', ...app.options.hiddenLanes].join();
   if (app.table.shown === shown) return;
   app.table.shown = shown;
   const focused = [...place.querySelectorAll('tbody tr')].indexOf(document.activeElement);
@@ -497,7 +498,14 @@ function showFilters(app) {
   run.processes.slice(0, 64).forEach((process, index) => {
     processes.append(choice(processText(run, index), !options.hiddenProcesses.has(index), toggle(options.hiddenProcesses, index)));
   });
-  document.getElementById('filters').replaceChildren(kinds, processes);
+  const pairs = element('fieldset', {}, element('legend', {}, 'Queue pairs'));
+  connections(run).slice(0, 64).forEach((pair) => {
+    pairs.append(choice(pair.map((lane) => hex(run.lanes[lane].qpn)).join(' ⇄ '), !options.hiddenLanes.has(pair[0]), (on) => {
+      toggle(options.hiddenLanes, pair[0])(on);
+      app.hiddenPartners = new Set(connections(run).filter((some) => options.hiddenLanes.has(some[0])).flat());
+    }));
+  });
+  document.getElementById('filters').replaceChildren(kinds, processes, run.lanes.length > 2 ? pairs : '');
 }
 
 function showNotes(run) {
@@ -528,7 +536,7 @@ function showLegend() {
 }
 
 const KEYS = [
-  ['Move and zoom', [['← →', 'move'], ['+ −  or  w s', 'zoom'], ['Home', 'the whole run'], ['drag', 'move'], ['Ctrl + wheel', 'zoom at the pointer'],
+  ['Move and zoom', [['← →', 'move'], ['+ −  or  w s', 'zoom'], ['Home', 'the whole run'], ['b', 'where most packets are'], ['drag', 'move'], ['Ctrl + wheel', 'zoom at the pointer'],
     ['Shift + drag', 'zoom to a stretch of time'], ['↑ ↓', 'choose a row'], ['c', 'fold or open the connection']]],
   ['Follow', [['click', 'details of what is drawn'], ['. ,', 'next, previous event of that kind'], ['m', 'its work request'], ['o', 'its other end'],
     ['z', 'all of its message'], ['e E', 'next, previous trouble'], ['Esc', 'close the details']]],

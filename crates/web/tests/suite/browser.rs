@@ -1,5 +1,6 @@
 //! Debian's Chromium without a window, spoken to by the DevTools protocol: JSON messages that end with a zero byte, on
-//! two pipes. When this process ends the pipes close, and with them the browser.
+//! two pipes. When this process ends the pipes close, and the browser ends with them. The tests of other people's
+//! programs use it, too.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -41,15 +42,14 @@ pub const WIDE: Screen = Screen { width: 1440, height: 900, dark: false };
 
 impl Browser {
     fn start() -> Self {
-        let profile = Path::new(env!("CARGO_TARGET_TMPDIR")).join("chromium");
-        let _ = std::fs::remove_dir_all(&profile);
+        let profile = place().join(format!("chromium-{}", std::process::id()));
         // The shell makes the pipes the descriptors 3 and 4, which Chromium reads and writes.
         let mut child = Command::new("sh")
             .arg("-c")
             .arg(
-                "exec chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --disable-extensions \
+                "chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --disable-extensions \
                  --no-first-run --hide-scrollbars --user-data-dir=\"$0\" --remote-debugging-pipe about:blank \
-                 3<&0 4>&1 </dev/null >/dev/null 2>/dev/null",
+                 3<&0 4>&1 </dev/null >/dev/null 2>/dev/null; rm -rf \"$0\"",
             )
             .arg(profile)
             .stdin(Stdio::piped())
@@ -83,9 +83,13 @@ impl Browser {
     }
 }
 
-/// Writes a page's file and opens it; returns when the run is drawn, or the page has said why it cannot be.
+/// Writes a page's file and opens it.
 pub fn open(name: &str, html: &[u8], screen: Screen) -> Page {
-    let path = file(name, html);
+    open_file(&file(name, html), screen)
+}
+
+/// Opens a page; returns when the run is drawn, or the page has said why it cannot be.
+pub fn open_file(path: &Path, screen: Screen) -> Page {
     static BROWSER: OnceLock<Mutex<Browser>> = OnceLock::new();
     let browser = BROWSER.get_or_init(|| Mutex::new(Browser::start()));
     let mut browser = browser.lock().unwrap_or_else(PoisonError::into_inner);
@@ -107,9 +111,14 @@ pub fn open(name: &str, html: &[u8], screen: Screen) -> Page {
 
 /// Where the pages are that tests have opened.
 pub fn file(name: &str, bytes: &[u8]) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let path = place().join(name);
     std::fs::write(&path, bytes).unwrap();
     path
+}
+
+/// A place for files of tests.
+fn place() -> PathBuf {
+    option_env!("CARGO_TARGET_TMPDIR").map_or_else(std::env::temp_dir, PathBuf::from)
 }
 
 impl Page {
