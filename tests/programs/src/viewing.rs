@@ -1,7 +1,7 @@
 //! Recordings of programs, opened in a browser as people open them: whether what the page draws is what the program did.
 
 use crate::compiled::compile_with;
-use crate::stage::{Link, Pair, Scene, Stage, Where};
+use crate::stage::{Pair, Scene, Stage, Where};
 use crate::{Test, expect};
 use browser::Page;
 use serde_json::Value;
@@ -176,7 +176,8 @@ fn ranks(stage: &Stage) -> Result<(), String> {
         let processes = page.ask("ubiverbs.rows().filter((row) => row.type === 'program').map((row) => row.process)");
         assert!(processes.as_array().unwrap().len() >= 4, "{processes}");
         // Each rank speaks with others: connections whose ends are both drawn, of different processes.
-        let joined = page.number("ubiverbs.rows().filter((row) => row.type === 'gap' && row.lanes.length === 2).length");
+        let joined =
+            page.number("ubiverbs.rows().filter((row) => row.type === 'gap' && row.lanes.length === 2).length");
         assert!(joined >= 6.0, "{joined} connections have both ends");
         page.press("b");
         let drawn = page.ask("ubiverbs.visible()");
