@@ -26,7 +26,9 @@ fn under(test: &str, scripts: &[&str]) -> (Vec<String>, Vec<String>) {
     let report = file("json");
     let _ = std::fs::remove_file(&report);
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args([&format!("scripts::{test}"), "--exact", "--nocapture", "--test-threads=1"]).env(PROGRAM_VARIABLE, "1");
+    command
+        .args([&format!("scripts::{test}"), "--exact", "--nocapture", "--test-threads=1"])
+        .env(PROGRAM_VARIABLE, "1");
     command.env("UBIVERBS_SCRIPT", &all).env("UBIVERBS_SCRIPT_REPORT", &report);
     let output = command.output().unwrap();
     let (said, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
