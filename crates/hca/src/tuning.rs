@@ -67,9 +67,10 @@ pub(crate) const AFFINITY_MIN_STAY: Duration = millis(10);
 
 // ---- Memory of peers that is reached without them ----
 
-/// The longest WRITE or READ that the posting thread carries out itself: the kernel moves 7 GB/s so, and the ring 13
-/// with both processes at work. 16 KiB on 2 processors: WRITE 14.1 -> 5.4 us, READ 12.0 -> 3.3 us.
-pub(crate) const DIRECT_MAX_BYTES: u32 = 16 * 1024;
+/// The longest WRITE or READ that the posting thread carries out itself in memory that this process can map.
+pub(crate) const MAPPED_COPY_MAX_BYTES: u32 = 1 << 20;
+/// The same for other memory of the peer's, by a system call.
+pub(crate) const KERNEL_COPY_MAX_BYTES: u32 = link::shared::direct::PIECE_BYTES as u32;
 
 // ---- Polling threads ----
 
