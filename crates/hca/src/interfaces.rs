@@ -2,7 +2,9 @@
 //! the [`Nics`] that were asked for in their place. A snapshot; a caller that wants to follow changes listens to
 //! [`Changes`] and takes another.
 
+use crate::environment;
 use ::host::descriptor::{Descriptor, above_standard};
+use profiles::Profile;
 use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::io;
@@ -29,6 +31,8 @@ pub struct Interface {
     pub mtu: u32,
     /// Its addresses, in the kernel's order.
     pub addresses: Vec<IpAddr>,
+    /// Which card it is like, if it is like one.
+    pub profile: Option<&'static Profile>,
     /// The addresses of the further ports of its device, from port 2 on: none, unless [`Nics`] have several ports.
     pub further_ports: Vec<IpAddr>,
 }
@@ -89,9 +93,17 @@ impl Nics {
 /// The interfaces that devices are made of: all, by number, or those of the NICs in their place.
 pub fn of_devices(nics: Option<Nics>) -> io::Result<Vec<Interface>> {
     let all = interfaces()?;
-    let Some(nics) = nics else { return Ok(all) };
-    let loopback = all.iter().find(|interface| interface.addresses.contains(&Ipv4Addr::LOCALHOST.into()));
-    Ok(loopback.map(|loopback| nics.on(loopback)).unwrap_or_default())
+    let mut devices = match nics {
+        None => all,
+        Some(nics) => {
+            let loopback = all.iter().find(|interface| interface.addresses.contains(&Ipv4Addr::LOCALHOST.into()));
+            loopback.map(|loopback| nics.on(loopback)).unwrap_or_default()
+        }
+    };
+    for (position, device) in devices.iter_mut().enumerate() {
+        device.profile = environment::profile_of(if nics.is_some() { position } else { 0 });
+    }
+    Ok(devices)
 }
 
 /// All interfaces, by number.
