@@ -146,7 +146,11 @@ impl QueuePair {
             capabilities,
             srq: srq.map(|srq| srq.queue.number()),
             signal_all: init.sq_sig_all != 0,
-            limits: Limits { max_mtu: port_mtu, gids: context.opened.device().port().gids.len() as u16, ..Limits::default() },
+            limits: Limits {
+                max_mtu: port_mtu,
+                gids: context.opened.device().port().gids.len() as u16,
+                ..Limits::default()
+            },
             pkey: Pkey::DEFAULT,
             port_mtu,
         };

@@ -24,7 +24,7 @@ pub struct Options {
 
 /// Lists the devices.
 pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
-    options.nics.apply();
+    options.nics.apply()?;
     let nic = Nic::of_process().map_err(Failure::Nic)?;
     let (devices, unreachable) = (nic.devices(), nic.unreachable());
     if options.json {

@@ -84,7 +84,7 @@ pub struct Options {
     #[arg(short, long)]
     verbose: bool,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM",
+    #[arg(required_unless_present = "nic", trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM",
         add = crate::candidates::programs())]
     program: Vec<OsString>,
     // The last, as their headings hold for all that follow.
@@ -100,6 +100,8 @@ Examples:
   ubiverbs run --device ubi_lo -- ibv_rc_pingpong -g 0
   ubiverbs run --nics 4 -- ibv_devices
   ubiverbs run --why -- ./my_program
+  ubiverbs run --nic irdma --why -- ./my_program
+  ubiverbs run --nic list
   ubiverbs run --check --check-exit --check-report findings.sarif -- ./my_test
   ubiverbs run --sockets -- iperf3 -s
   ubiverbs run --script flap.toml --why -- ./my_program
@@ -114,8 +116,12 @@ const LONGEST_DEVICE_FILE: u64 = 64 << 10;
 
 /// Becomes the program; returns only if that is not possible.
 pub fn run(options: &Options) -> Result<Exit, Failure> {
-    let Some((program, arguments)) = options.program.split_first() else { return Ok(Exit::Usage) };
-    options.nics.apply();
+    let names: Vec<String> = options.program.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    if let Some(told) = options.nics.tell(&names, &mut anstream::stdout().lock()) {
+        return told;
+    }
+    let Some((program, arguments)) = options.program.split_first() else { return Err(Failure::NoProgram) };
+    options.nics.apply()?;
     let library = library()?;
     if let Some((program, obstacle)) = reach::obstacle(program).filter(|_| !options.force) {
         return Err(Failure::OutOfReach { program, obstacle: obstacle.to_string() });

@@ -9,7 +9,7 @@ use failures::text::{self, Item, Table};
 use failures::words::{ERRNOS, STATUSES};
 use toml::de::DeValue;
 
-use crate::library::{Shipped, NAMES};
+use crate::library::{NAMES, Shipped};
 use crate::order;
 use crate::profile::{Family, Granting, NodeType, Profile, Said};
 use crate::schema::{Atomics, DEVICE_FLAGS, Feature, Grant, Limit};
@@ -246,7 +246,8 @@ impl Reader {
         }
         let ways = [Feature::ByHand, Feature::Manager];
         if let Some(line) = last(&ways).filter(|_| ways.into_iter().all(refused) && !refused(Feature::Rc)) {
-            let said = "RC queue pairs can be connected neither by hand nor by the connection manager; expected one way";
+            let said =
+                "RC queue pairs can be connected neither by hand nor by the connection manager; expected one way";
             return Err(ProfileError::at(line, said));
         }
         for (limit, least) in [(Limit::MaxQpRdAtom, "READs"), (Limit::MaxSrqWr, "shared receive queues")] {
@@ -353,8 +354,16 @@ fn errno(item: &Item<'_>) -> Result<Option<i32>, ProfileError> {
 }
 
 fn granting(item: &Item<'_>) -> Result<Granting, ProfileError> {
-    const WORDS: &[&str] =
-        &["exact", "power-of-two", "power-of-two-above", "power-of-two-less-one", "most", "multiple-of-N", "at-least-N", "shared-with-pieces"];
+    const WORDS: &[&str] = &[
+        "exact",
+        "power-of-two",
+        "power-of-two-above",
+        "power-of-two-less-one",
+        "most",
+        "multiple-of-N",
+        "at-least-N",
+        "shared-with-pieces",
+    ];
     let text = item.text()?;
     let number = |prefix: &str| text.strip_prefix(prefix)?.parse().ok().filter(|number| (1..1 << 31).contains(number));
     Ok(match text {

@@ -89,8 +89,8 @@ mod train;
 mod work;
 
 pub use attributes::{
-    AddressVector, AlternatePath, AttributeMask, Attributes, Capabilities, DeviceRefusal, Limits, MigrationState, Modify,
-    RefusedWork,
+    AddressVector, AlternatePath, AttributeMask, Attributes, Capabilities, DeviceRefusal, Limits, MigrationState,
+    Modify, RefusedWork,
 };
 pub use completed_work::{Count, Counts};
 pub use completion::{AsyncEvent, Cause, Completion, CompletionKind, FrameNotes, Queue, Status, TagHeader};

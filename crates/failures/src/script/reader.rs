@@ -43,4 +43,3 @@ fn read(mut top: Table<'_>) -> Result<Script, ScriptError> {
     script.failures.sort_by_key(|failure| failure.line);
     Ok(script)
 }
-

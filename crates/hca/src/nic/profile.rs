@@ -40,7 +40,9 @@ impl Nic {
         let mut pairs = 1;
         self.each_qp(|qp| pairs += u64::from(qp.context().device().number() == device.number()));
         profile.at_most(Limit::MaxQp, pairs)?;
-        let has = |asked: u32, grant, most, ours: u32| if asked == 0 { 0 } else { device.grant(grant, asked, most, asked).min(ours) };
+        let has = |asked: u32, grant, most, ours: u32| {
+            if asked == 0 { 0 } else { device.grant(grant, asked, most, asked).min(ours) }
+        };
         config.capabilities = Capabilities {
             max_send_wr: has(asked.max_send_wr, Grant::SendWr, Limit::MaxSendWr, limits::MAX_WR),
             max_recv_wr: has(asked.max_recv_wr, Grant::RecvWr, Limit::MaxRecvWr, limits::MAX_WR),
