@@ -39,18 +39,6 @@ pub fn scripts() -> ArgValueCompleter {
     })
 }
 
-/// Profiles of NICs: those that come with ubiverbs, and files.
-pub fn profiles() -> ArgValueCompleter {
-    ArgValueCompleter::new(|typed: &OsStr| {
-        let about = |profile: profiles::Profile| (profile.name, profile.about.unwrap_or_default());
-        let words = [("list", "print their names"), ("show", "print what one is like")];
-        let words = words.map(|(name, help)| (name.to_owned(), help.to_owned()));
-        let mut all = behind_others(typed, crate::nics::all().into_iter().map(about).chain(words));
-        all.extend(PathCompleter::any().complete(typed));
-        all
-    })
-}
-
 /// Faults that `--faults` knows, behind those that are there already.
 pub fn faults() -> ArgValueCompleter {
     const FAULTS: [(&str, &str); 11] = [

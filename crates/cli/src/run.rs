@@ -11,6 +11,7 @@ mod report;
 mod scripts;
 mod staying;
 
+use crate::cards;
 use crate::exit::{Exit, Failure};
 use crate::meeting::Link;
 use crate::nics::NicsOption;
@@ -117,7 +118,8 @@ const LONGEST_DEVICE_FILE: u64 = 64 << 10;
 /// Becomes the program; returns only if that is not possible.
 pub fn run(options: &Options) -> Result<Exit, Failure> {
     let names: Vec<String> = options.program.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    if let Some(told) = options.nics.tell(&names, &mut anstream::stdout().lock()) {
+    let out = &mut anstream::stdout().lock();
+    if let Some(told) = options.nics.cards().and_then(|word| cards::tell(word, &names, out)) {
         return told;
     }
     let Some((program, arguments)) = options.program.split_first() else { return Err(Failure::NoProgram) };

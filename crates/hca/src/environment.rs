@@ -12,7 +12,7 @@ mod scripts;
 pub(crate) use checker::asked;
 #[cfg(feature = "checks")]
 pub use checker::read_rules;
-pub(crate) use profiles::profile_of;
+pub use profiles::profile_of;
 #[cfg(feature = "scripts")]
 pub use profiles::read_profiles;
 #[cfg(feature = "scripts")]

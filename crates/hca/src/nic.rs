@@ -471,7 +471,7 @@ impl Nic {
     /// Takes note of what the interfaces are now: devices come, ports and addresses change. What cannot be seen now is
     /// seen with the next change.
     pub(crate) fn follow_interfaces(&self) -> io::Result<()> {
-        let interfaces = interfaces::of_devices(self.ground.options.nics)?;
+        let interfaces = interfaces::of_devices(self.ground.options.nics, environment::profile_of)?;
         let mut devices = self.ground.host.devices.write();
         let mut changed = Vec::new();
         for device in devices.iter() {

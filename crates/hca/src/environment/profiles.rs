@@ -18,7 +18,7 @@ pub(crate) fn profiles() -> &'static [&'static Profile] {
 }
 
 /// The profile of the NIC of that place.
-pub(crate) fn profile_of(position: usize) -> Option<&'static Profile> {
+pub fn profile_of(position: usize) -> Option<&'static Profile> {
     let profiles = profiles();
     profiles.get(position).or(profiles.last()).copied()
 }
