@@ -17,6 +17,7 @@ mod explain;
 mod greeting;
 mod inject;
 mod manual;
+mod matrix;
 mod measure;
 mod meeting;
 mod nics;
@@ -75,6 +76,7 @@ enum Command {
     Cluster(cluster::Options),
     Simulate(simulate::Options),
     Torture(torture::Options),
+    Matrix(matrix::Options),
     Explain(explain::Options),
     Why(why::Options),
     Completions(completions::Options),
@@ -117,6 +119,7 @@ fn main() -> ExitCode {
         Command::ClusterMember(options) => cluster::run_member(&options),
         Command::Simulate(options) => simulate::run(&options, out),
         Command::Torture(options) => torture::run(&options, out),
+        Command::Matrix(options) => matrix::run(&options, out),
         Command::Manual(options) => manual::run(&options, Arguments::command()),
         Command::Explain(options) => explain::run(&options, out),
         Command::Why(options) => why::run(&options, out),
