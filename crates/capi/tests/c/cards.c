@@ -181,7 +181,7 @@ static void prints_grants(void)
 		if (queue)
 			ibv_destroy_cq(queue);
 	}
-	for (int bytes = 0; bytes <= 256; bytes += 64) {
+	for (int bytes = 0; bytes <= 576; bytes += 64) {
 		struct ibv_qp_init_attr init = plain_init(cq, IBV_QPT_RC);
 		struct ibv_qp *qp;
 
