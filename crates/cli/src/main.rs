@@ -16,10 +16,12 @@ mod exit;
 mod explain;
 mod greeting;
 mod inject;
+mod litmus;
 mod manual;
 mod matrix;
 mod measure;
 mod meeting;
+mod metrics;
 mod nics;
 mod peer;
 mod ps;
@@ -73,10 +75,12 @@ enum Command {
     Devices(devices::Options),
     Doctor(doctor::Options),
     Ps(ps::Options),
+    Metrics(metrics::Options),
     Cluster(cluster::Options),
     Simulate(simulate::Options),
     Torture(torture::Options),
     Matrix(matrix::Options),
+    Litmus(litmus::Options),
     Explain(explain::Options),
     Why(why::Options),
     Completions(completions::Options),
@@ -115,11 +119,13 @@ fn main() -> ExitCode {
         Command::Devices(options) => devices::run(&options, out),
         Command::Doctor(options) => doctor::run(&options, out),
         Command::Ps(options) => ps::run(&options, out),
+        Command::Metrics(options) => metrics::run(&options, out),
         Command::Cluster(options) => cluster::run(&options, out),
         Command::ClusterMember(options) => cluster::run_member(&options),
         Command::Simulate(options) => simulate::run(&options, out),
         Command::Torture(options) => torture::run(&options, out),
         Command::Matrix(options) => matrix::run(&options, out),
+        Command::Litmus(options) => litmus::run(&options, out),
         Command::Manual(options) => manual::run(&options, Arguments::command()),
         Command::Explain(options) => explain::run(&options, out),
         Command::Why(options) => why::run(&options, out),
