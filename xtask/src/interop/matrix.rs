@@ -249,7 +249,11 @@ pub fn run(place: &Path, lib: &Path, options: &Options) -> Result<(), String> {
     let mut bench = Bench { guest, lib, path, faults, logs, captures, capture: options.capture, port: 18_600 };
     let gids = bench.gids()?;
     let card = if options.only.is_empty() && options.faults.is_none() { bench.card() } else { Ok(()) };
-    println!("{}, profile rxe: {}", super::CARDS, card.as_ref().map_or_else(|why| format!("FAILED:\n{why}"), |()| "ok".into()));
+    println!(
+        "{}, profile rxe: {}",
+        super::CARDS,
+        card.as_ref().map_or_else(|why| format!("FAILED:\n{why}"), |()| "ok".into())
+    );
     for program in PROGRAMS.into_iter().chain([marked]) {
         // The ways round take turns, so that all of them meet what else the machine does meanwhile.
         for (family, server, column) in (0..options.repeat).flat_map(|_| chosen(program)) {
@@ -329,7 +333,8 @@ impl Bench {
             return Err(format!("it did not end well: {}{said}{errors}", theirs.said));
         }
         let differ = theirs.said.lines().zip(said.lines()).filter(|(theirs, ours)| theirs != ours);
-        let mut lines: Vec<String> = differ.map(|(theirs, ours)| format!("kernel: {theirs}; profile: {ours}")).collect();
+        let mut lines: Vec<String> =
+            differ.map(|(theirs, ours)| format!("kernel: {theirs}; profile: {ours}")).collect();
         if theirs.said.lines().count() != said.lines().count() {
             lines.push("one of both says more".into());
         }
