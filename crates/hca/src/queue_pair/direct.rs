@@ -45,7 +45,7 @@ impl Qp {
     ///
     /// A program that posts one request after the other and does not look for completions in between is served faster
     /// by the ring than by system calls, because many travel together: so the completion queue must have been polled
-    /// since the last time, unless that access needed none.
+    /// since the last time, unless the memory is one that this process can map.
     #[inline]
     pub(super) fn place_directly(&self, nic: &Ground, inner: &mut Inner, request: &SendRequest<'_>) -> bool {
         if !matches!(request.operation, Operation::Write { immediate: None, .. } | Operation::Read { .. }) {
@@ -53,15 +53,14 @@ impl Qp {
         }
         let Link::Shared(link) = &inner.path.link else { return false };
         let Some(peer) = link.peer_memory() else { return false };
-        let Some(cq) = self.send_cq.as_ref().filter(|cq| inner.stores_directly || cq.was_polled()) else {
-            return false;
-        };
+        let Some(cq) = self.send_cq.as_ref() else { return false };
         if nic.records.capture.is_some() || nic.records.trace.is_on() || nic.links.registry.rings_meet_faults() {
             return false;
         }
         let Some(placement) = inner.pair.may_place(request, MAPPED_COPY_MAX_BYTES) else { return false };
         let Placement { subject, to, remote, access, length } = placement;
-        if length > KERNEL_COPY_MAX_BYTES && !peer.can_map(remote.key) {
+        let by_kernel = length <= KERNEL_COPY_MAX_BYTES && cq.was_polled();
+        if !(inner.stores_directly && length <= KERNEL_COPY_MAX_BYTES) && !by_kernel && !peer.can_map(remote.key) {
             return false;
         }
         let range = Range { key: remote.key, address: remote.address, length: length.into() };
