@@ -55,7 +55,7 @@ pub fn run(root: &Path, options: &Options) -> Result<(), String> {
     let target = crate::process::target_directory(root)?;
     let dist = options.dist.clone().unwrap_or_else(|| target.join("dist"));
     let program = dist.join("bin/ubiverbs");
-    let (mut rows, mut refusals, mut names) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut rows, mut refusals) = (Vec::new(), Vec::new());
     for (title, server, client) in PROGRAMS {
         if options.only.as_ref().is_some_and(|word| !title.contains(word.as_str())) {
             continue;
@@ -73,7 +73,7 @@ pub fn run(root: &Path, options: &Options) -> Result<(), String> {
             continue;
         };
         let cases = found["cases"].as_array().cloned().unwrap_or_default();
-        names = cases.iter().map(|case| case["nic"].as_str().unwrap_or_default().to_owned()).collect();
+        let names: Vec<String> = cases.iter().map(|case| case["nic"].as_str().unwrap_or_default().to_owned()).collect();
         let marks: Vec<&str> = cases.iter().map(|case| if case["works"] == true { "yes" } else { "**no**" }).collect();
         rows.push(format!("| `{title}` | {} |", marks.join(" | ")));
         println!("{}", rows[rows.len() - 1]);
@@ -82,15 +82,21 @@ pub fn run(root: &Path, options: &Options) -> Result<(), String> {
             let why = first.or(case["failed"].as_str()).unwrap_or_default().replace('|', "\\|");
             refusals.push(format!("| `{title}` | {} | {why} |", case["nic"].as_str().unwrap_or_default()));
         }
+        if options.only.is_none() {
+            // As far as it has come: the rest takes minutes.
+            write(root, &names, &rows, &refusals)?;
+        }
     }
-    if options.only.is_some() {
-        return Ok(());
-    }
+    Ok(())
+}
+
+/// Writes the page.
+fn write(root: &Path, names: &[String], rows: &[String], refusals: &[String]) -> Result<(), String> {
     let rule = "---|".repeat(names.len());
     let page = format!(
         "# Programs on cards\n\nWhich well-known programs work on the NICs of [profiles.md](profiles.md): unchanged, with \
-         their usual options, two processes of one host. `cargo xtask cards` writes this page from what `ubiverbs matrix` \
-         finds. A **no** says that the program, asked for in this way, needs what the card does not have; many have other \
+         their usual options, two processes of\none host. `cargo xtask cards` writes this page from what `ubiverbs matrix` \
+         finds. A **no** says that the program, asked for\nin this way, needs what the card does not have; many have other \
          ways.\n\n| program | {} |\n|---|{rule}\n{}\n\n## What was refused first\n\n| program | card | what |\n|---|---|---|\n{}\n",
         names.join(" | "),
         rows.join("\n"),
