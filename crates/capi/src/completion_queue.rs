@@ -13,7 +13,7 @@ use abi::{
     Handle, In, Owned, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_moderate_cq, ibv_modify_cq_attr, ibv_wc,
     ibv_wc_tm_info,
 };
-use hca::{AsyncEvent, Device, Moderation, Nic, Notify};
+use hca::{AsyncEvent, Device, Moderation, Notify};
 use profiles::{Feature, Grant, Limit};
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -354,7 +354,9 @@ pub(crate) fn vendor_error(completion: &Completion) -> u32 {
     if completion.status == Status::Success {
         return 0;
     }
-    let of_card = Nic::present().and_then(|nic| nic.vendor_error(completion.qpn, completion.status));
+    // The first card's, whatever the device: a lock is held, under which no queue pair may be looked for.
+    let card = hca::environment::profile_of(0);
+    let of_card = card.and_then(|profile| profile.vendor_error(completion.status.code().into()));
     of_card.unwrap_or_else(|| rule_of(completion))
 }
 

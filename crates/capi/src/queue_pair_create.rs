@@ -309,7 +309,10 @@ pub(crate) extern "C" fn create_qp_ex(
         let context = Context::working(context)?;
         let attributes = attributes.as_mut().ok_or_else(Errno::null)?;
         let device = context.opened.device();
-        device.offers(Feature::CreateQpEx)?;
+        // With a protection domain and nothing else it is the plain call: so verbs.h and librdmacm have it.
+        if attributes.comp_mask != abi::IBV_QP_INIT_ATTR_PD {
+            device.offers(Feature::CreateQpEx)?;
+        }
         let has = |bit: u32| attributes.comp_mask & bit != 0;
         let known = (abi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS << 1) - 1;
         if attributes.comp_mask & !known != 0 {

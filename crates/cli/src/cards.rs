@@ -53,7 +53,7 @@ pub fn all() -> Vec<Profile> {
     PROFILES.iter().filter_map(|Shipped { name, text }| Profile::parse(name, text).ok()).collect()
 }
 
-fn list(out: &mut impl Write) -> Result<Exit, Failure> {
+pub fn list(out: &mut impl Write) -> Result<Exit, Failure> {
     let width = NAMES.iter().map(|name| name.len()).max().unwrap_or(0);
     for profile in all() {
         let about = profile.about.unwrap_or_default();
@@ -107,7 +107,6 @@ fn row(profile: &Profile, said: &Said, usual: Option<&str>, out: &mut impl Write
 }
 
 /// A profile, for tools.
-#[expect(dead_code)]
 pub fn document(profile: &Profile) -> Value {
     let said = profile.said.iter().map(|said| {
         let Said { table, key, value, source, profile } = said;

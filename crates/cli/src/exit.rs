@@ -199,6 +199,9 @@ pub enum Failure {
     /// A command that is to be tortured fails anyway.
     #[error("the command fails without any failure script, so there is nothing to test: {0}")]
     Unhealthy(String),
+    /// A command that is to be run on cards fails without one.
+    #[error("the command fails on the NIC as it is, so no card can be blamed: {0}")]
+    PlainFails(String),
     /// The peer said something that has no meaning.
     #[error("the other side does not speak our protocol; it said {0:?}")]
     Nonsense(String),

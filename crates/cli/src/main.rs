@@ -18,6 +18,7 @@ mod greeting;
 mod inject;
 mod litmus;
 mod manual;
+mod matrix;
 mod measure;
 mod meeting;
 mod metrics;
@@ -78,6 +79,7 @@ enum Command {
     Cluster(cluster::Options),
     Simulate(simulate::Options),
     Torture(torture::Options),
+    Matrix(matrix::Options),
     Litmus(litmus::Options),
     Explain(explain::Options),
     Why(why::Options),
@@ -122,6 +124,7 @@ fn main() -> ExitCode {
         Command::ClusterMember(options) => cluster::run_member(&options),
         Command::Simulate(options) => simulate::run(&options, out),
         Command::Torture(options) => torture::run(&options, out),
+        Command::Matrix(options) => matrix::run(&options, out),
         Command::Litmus(options) => litmus::run(&options, out),
         Command::Manual(options) => manual::run(&options, Arguments::command()),
         Command::Explain(options) => explain::run(&options, out),

@@ -4,7 +4,7 @@
 
 mod checking;
 pub mod files;
-mod findings;
+pub mod findings;
 pub mod linker;
 pub mod reach;
 mod report;
@@ -257,7 +257,7 @@ fn shown(names: &[String]) -> Result<Vec<Arc<Device>>, Failure> {
     let wanted: Vec<&str> = names.iter().map(String::as_str).chain(users).collect();
     let mut devices = crate::devices::of_host()?;
     devices.retain(|device| wanted.is_empty() || wanted.contains(&device.name()));
-    devices.sort_by_key(|device| device.name() == "ubi_lo");
+    devices.sort_by_key(|device| device.is_loopback());
     Ok(devices)
 }
 

@@ -298,7 +298,7 @@ pub(crate) fn shown(mut devices: Vec<Arc<Device>>) -> Vec<Arc<Device>> {
         devices.retain(|device| names.split(',').any(|name| name.trim() == device.name()));
     }
     // Programs take the first device if not told otherwise, and the loopback reaches no other host.
-    devices.sort_by_key(|device| device.name() == "ubi_lo");
+    devices.sort_by_key(|device| device.is_loopback());
     devices
 }
 

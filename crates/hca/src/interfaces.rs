@@ -100,8 +100,23 @@ pub fn of_devices(nics: Option<Nics>, card_of: fn(usize) -> Option<&'static Prof
             loopback.map(|loopback| nics.on(loopback)).unwrap_or_default()
         }
     };
+    // The loopback has no number: those of others stay when one comes.
+    let mut next = 0_usize;
     for (position, device) in devices.iter_mut().enumerate() {
         device.profile = card_of(if nics.is_some() { position } else { 0 });
+        let number = match nics {
+            Some(_) => position.to_string(),
+            None if device.name == "lo" => "lo".into(),
+            // No device is made of it.
+            None if !device.running || device.addresses.is_empty() => continue,
+            None => {
+                next += 1;
+                (next - 1).to_string()
+            }
+        };
+        if let Some(name) = device.profile.and_then(|profile| profile.device_name.as_deref()) {
+            device.device = name.replace("{n}", &number);
+        }
     }
     Ok(devices)
 }

@@ -485,6 +485,7 @@ impl Nic {
             }
         }
         drop(devices);
+        self.drop_loopback();
         self.ground.links.ways_changed();
         for (device, gone, change) in changed {
             if gone && change != Change::default() {
@@ -493,6 +494,20 @@ impl Nic {
             self.tell_change(&device, change);
         }
         Ok(())
+    }
+
+    /// What devices send to themselves disappears where the cards that they are like have no loopback.
+    fn drop_loopback(&self) {
+        let own = self.ground.host.without_loopback();
+        if own.is_empty() {
+            return;
+        }
+        let mut holes = self.ground.links.black_holes.write();
+        for hole in own {
+            if !holes.contains(&hole) {
+                holes.push(hole);
+            }
+        }
     }
 
     /// Tells programs what has changed about a port.

@@ -175,6 +175,7 @@ impl Profile {
     /// Whether so much is within a limit.
     pub fn at_most(&'static self, limit: Limit, asked: u64) -> Result<(), Refusal> {
         let Some(most) = self.limit(limit).filter(|most| asked > *most) else { return Ok(()) };
+        limit.needs().map_or(Ok(()), |feature| self.offers(feature))?;
         let usual = if limit.counts_objects() { ENOMEM } else { EINVAL };
         let errno = self.exceeded[limit as usize].unwrap_or(usual);
         Err(Refusal { profile: &self.name, errno, what: What::Limit { limit, most, asked } })

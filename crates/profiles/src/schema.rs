@@ -95,7 +95,7 @@ impl Limit {
         match self {
             Limit::MaxMrSize | Limit::PageSizeCap | Limit::MaxDmSize => (0, u64::MAX),
             Limit::MaxMtu => (256, 4096),
-            Limit::GidEntries => (1, 256),
+            Limit::GidEntries => (1, 4096),
             Limit::PkeyEntries | Limit::MaxPkeys | Limit::Lid => (0, 0xffff),
             Limit::LocalCaAckDelay => (0, 31),
             Limit::MaxVl => (0, 15),

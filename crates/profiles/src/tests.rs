@@ -97,6 +97,7 @@ fn what_is_beyond_a_limit_is_refused_with_its_errno() {
     assert_eq!(read("[limits]\nmax-mr = 1").at_most(Limit::MaxMr, 2).unwrap_err().errno, 12);
     let refused = read("[limits]\nmax-srq = 0\n[refuses.calls]\nibv_create_srq = 'EOPNOTSUPP'");
     assert_eq!(refused.limit(Limit::MaxSrqWr), Some(0));
+    assert_eq!(refused.at_most(Limit::MaxSrqWr, 1).unwrap_err().errno, 95);
     assert_eq!(read("[refuses.access]\nREMOTE_ATOMIC = 'EINVAL'").offers_access(1 << 3 | 1).unwrap_err().errno, 22);
 }
 

@@ -9,8 +9,7 @@ use crate::objects::shared_queue::SharedQueueKind;
 use crate::queue_pair::Joins;
 use profiles::{Feature, Grant, Granting, Limit};
 use std::sync::{Arc, Weak};
-use transport::{Access, Capabilities, Kind, QueuePairConfig, RefusedWork, Status};
-use wire::Qpn;
+use transport::{Access, Capabilities, Kind, QueuePairConfig, RefusedWork};
 
 /// A piece of a list, in the rings of kernel Soft-RoCE.
 const PIECE_BYTES: u32 = 16;
@@ -117,12 +116,5 @@ impl Nic {
         let domains: Vec<u32> = own.flat_map(|context| context.domains()).collect();
         let regions = self.memory().regions();
         regions.iter().filter(|region| domains.contains(&region.domain.0)).count() as u64
-    }
-
-    /// What the card of a queue pair says in `vendor_err` of work that failed, if it is known.
-    #[cold]
-    pub fn vendor_error(&self, qpn: Qpn, status: Status) -> Option<u32> {
-        let profile = self.qp(qpn)?.context().device().profile()?;
-        profile.vendor_error(status.code().into())
     }
 }

@@ -294,6 +294,11 @@ impl Device {
         &self.interface.0
     }
 
+    /// Whether it is the loopback as an interface, and no NIC in its place.
+    pub fn is_loopback(&self) -> bool {
+        self.interface.0 == "lo" && self.nic_position().is_none()
+    }
+
     /// Which of the NICs it is, if NICs take the place of the host's interfaces; all are of one interface then.
     pub fn nic_position(&self) -> Option<usize> {
         self.number.checked_sub(FIRST_NIC_NUMBER).map(|position| position as usize)
