@@ -29,6 +29,7 @@ mod simulate;
 mod snapshot;
 mod station;
 mod style;
+mod top;
 mod torture;
 mod why;
 
@@ -72,6 +73,7 @@ enum Command {
     Devices(devices::Options),
     Doctor(doctor::Options),
     Ps(ps::Options),
+    Top(top::Options),
     Metrics(metrics::Options),
     Cluster(cluster::Options),
     Simulate(simulate::Options),
@@ -114,6 +116,7 @@ fn main() -> ExitCode {
         Command::Devices(options) => devices::run(&options, out),
         Command::Doctor(options) => doctor::run(&options, out),
         Command::Ps(options) => ps::run(&options, out),
+        Command::Top(options) => top::run(&options),
         Command::Metrics(options) => metrics::run(&options, out),
         Command::Cluster(options) => cluster::run(&options, out),
         Command::ClusterMember(options) => cluster::run_member(&options),
