@@ -55,12 +55,16 @@ const ARROWS: &[(&str, &[&str])] = &[
     // `link`.
     ("fabric", &["wire", "trace", "transport", "sim", "link"]),
     ("sockets", &["wire", "transport", "latch", "hca", "rsocket"]),
+    // Small programs on the simulator.
+    ("litmus", &["wire", "transport", "sim"]),
     // What the Rust API asks of a NIC. It stands on the core, so that a NIC behind it knows nothing of the API.
     ("seam", &["wire", "transport", "cm"]),
     // Programs under test run on the simulator; their memory is the program's own, and what the device allows is what
     // the software NIC allows.
     ("simulation", &["wire", "transport", "cm", "latch", "memory", "hca", "sim", "seam"]),
     ("ubiverbs", &["wire", "transport", "cm", "checks", "latch", "hca", "sockets", "seam", "simulation", "macros"]),
+    // Draws a timeline: it knows neither events nor recordings.
+    ("web", &[]),
     // Groups of processes, on the safe API alone.
     ("cluster", &["ubiverbs"]),
     // Regions, windows and device memory are registered in the words of `memory`, which the NIC owns.
@@ -82,6 +86,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "capi",
             "sim",
             "fabric",
+            "litmus",
             "cluster",
         ],
     ),

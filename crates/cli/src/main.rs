@@ -15,6 +15,7 @@ mod exit;
 mod explain;
 mod greeting;
 mod inject;
+mod litmus;
 mod manual;
 mod measure;
 mod meeting;
@@ -78,6 +79,7 @@ enum Command {
     Cluster(cluster::Options),
     Simulate(simulate::Options),
     Torture(torture::Options),
+    Litmus(litmus::Options),
     Explain(explain::Options),
     Why(why::Options),
     Completions(completions::Options),
@@ -122,6 +124,7 @@ fn main() -> ExitCode {
         Command::ClusterMember(options) => cluster::run_member(&options),
         Command::Simulate(options) => simulate::run(&options, out),
         Command::Torture(options) => torture::run(&options, out),
+        Command::Litmus(options) => litmus::run(&options, out),
         Command::Manual(options) => manual::run(&options, Arguments::command()),
         Command::Explain(options) => explain::run(&options, out),
         Command::Why(options) => why::run(&options, out),

@@ -44,6 +44,7 @@ fn bash_completes_commands_options_devices_and_statuses() {
         "cluster",
         "simulate",
         "torture",
+        "litmus",
         "explain",
         "why",
         "completions",
