@@ -68,6 +68,7 @@ const PROGRAMS: &[Tool] = &[
     Tool { program: "fio", package: "fio" },
     Tool { program: "iperf3", package: "iperf3" },
     Tool { program: "nc", package: "netcat-openbsd" },
+    Tool { program: "tmux", package: "tmux" },
     Tool { program: "curl", package: "curl" },
     Tool { program: "nginx", package: "nginx-light" },
     Tool { program: "redis-server", package: "redis-server" },

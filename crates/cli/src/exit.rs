@@ -145,6 +145,9 @@ pub enum Failure {
         /// What is wrong with it.
         reason: String,
     },
+    /// There is no terminal to draw on.
+    #[error("top needs a terminal on standard input and output; `ubiverbs ps` prints once")]
+    NoTerminal,
     /// A process that was asked for is not among those that can be seen.
     #[error("process {pid} cannot be shown: {reason}")]
     NoProcess {

@@ -32,6 +32,7 @@ mod simulate;
 mod snapshot;
 mod station;
 mod style;
+mod top;
 mod torture;
 mod why;
 
@@ -75,6 +76,7 @@ enum Command {
     Devices(devices::Options),
     Doctor(doctor::Options),
     Ps(ps::Options),
+    Top(top::Options),
     Metrics(metrics::Options),
     Cluster(cluster::Options),
     Simulate(simulate::Options),
@@ -119,6 +121,7 @@ fn main() -> ExitCode {
         Command::Devices(options) => devices::run(&options, out),
         Command::Doctor(options) => doctor::run(&options, out),
         Command::Ps(options) => ps::run(&options, out),
+        Command::Top(options) => top::run(&options),
         Command::Metrics(options) => metrics::run(&options, out),
         Command::Cluster(options) => cluster::run(&options, out),
         Command::ClusterMember(options) => cluster::run_member(&options),

@@ -1,7 +1,7 @@
 //! `ubiverbs ps`: what the processes of this host have on its NIC now.
 
 mod document;
-mod text;
+pub mod text;
 
 use crate::exit::{Exit, Failure};
 use crate::snapshot::{self, ANSWER_TIMEOUT, ProcessSnapshot, Snapshot};
@@ -82,7 +82,7 @@ impl Filter {
     }
 
     /// Whether queue pairs are left out, and processes without any with them.
-    fn selects_queue_pairs(&self) -> bool {
+    pub fn selects_queue_pairs(&self) -> bool {
         self.stuck || [&self.device, &self.state, &self.kind].into_iter().any(Option::is_some)
     }
 

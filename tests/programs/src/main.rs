@@ -146,6 +146,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("c++", "g++"),
     ("dpkg-deb", "dpkg"),
     ("readelf", "binutils"),
+    ("tmux", "tmux"),
     ("qemu-system-x86_64", "qemu-system-x86"),
 ];
 

@@ -1,4 +1,4 @@
-//! What runs now: `ubiverbs ps` and `metrics` beside programs that run, one of them stopped, and beside those of another
+//! What runs now: `ubiverbs ps`, `top` and `metrics` beside programs that run, one of them stopped, and beside those of another
 //! user.
 
 use crate::host::{self, Host};
@@ -6,6 +6,7 @@ use crate::stage::{NOBODY_UID, Running, Stage};
 use crate::{Test, expect};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use std::os::unix::ffi::OsStringExt;
 use std::process::Command;
 
 pub fn tests() -> Vec<Test> {
@@ -13,6 +14,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("ps: ib_send_bw, and a side that is stopped", stopped),
         Test::new("ps: a listener and a connection of rping", ids),
         Test::new("ps: processes of another user", strangers).for_root(),
+        Test::new("top: in tmux, with 80 columns and with 20", top),
         Test::new("metrics: ib_send_bw, as Prometheus fetches them", metrics),
     ]
 }
@@ -50,7 +52,8 @@ fn wait<T>(stage: &Stage, what: &str, seen: impl Fn(&[Value]) -> Option<T>) -> R
 
 /// A server and a client that send until they are ended.
 fn endless(stage: &Stage) -> Result<[Running; 2], String> {
-    let line = format!("ib_send_bw --run_infinitely -D 1 -p {}", stage.next_port());
+    // They end even if the test is killed.
+    let line = format!("timeout 600 ib_send_bw --run_infinitely -D 1 -p {}", stage.next_port());
     let host: &Host = &stage.alone;
     let server = stage.start("server", &mut stage.run_on(host, None, &[], &line))?;
     let client = format!("for i in $(seq 600); do \"$0\" run -- {line} 127.0.0.1 && break; sleep 0.1; done");
@@ -141,6 +144,101 @@ fn metrics(stage: &Stage) -> Result<(), String> {
     // Figures are a second old at most.
     let before = moved(&first);
     host::wait("figures that grow", || fetch().is_ok_and(|text| moved(&text) > before))
+}
+
+/// A terminal without a person: a server of tmux of its own, which ends with this.
+struct Terminal<'a> {
+    stage: &'a Stage,
+    socket: std::path::PathBuf,
+}
+
+impl Terminal<'_> {
+    fn tmux(&self, words: &[&str]) -> Result<String, String> {
+        let mut command = self.stage.alone.command(None, std::path::Path::new("tmux"));
+        command.arg("-S").arg(&self.socket).args(["-f", "/dev/null"]).args(words).env("LC_ALL", "C.UTF-8");
+        let ended = self.stage.end(&mut command)?;
+        if ended.status.success() { Ok(ended.text) } else { Err(format!("tmux {words:?}: {}", ended.text)) }
+    }
+
+    /// What the terminal shows, with the escape sequences of its styles.
+    fn screen(&self) -> Result<String, String> {
+        self.tmux(&["capture-pane", "-p", "-e"])
+    }
+
+    /// Waits until it shows all of these, whatever their style.
+    fn wait(&self, wanted: &[&str]) -> Result<String, String> {
+        let mut plain = String::new();
+        host::wait(&format!("{wanted:?}"), || {
+            plain = self.tmux(&["capture-pane", "-p"]).unwrap_or_default();
+            wanted.iter().all(|part| plain.contains(part))
+        })
+        .map_err(|e| format!("{e}:\n{plain}"))?;
+        Ok(plain)
+    }
+}
+
+impl Drop for Terminal<'_> {
+    fn drop(&mut self) {
+        let _ = self.tmux(&["kill-server"]);
+    }
+}
+
+fn top(stage: &Stage) -> Result<(), String> {
+    let _running = endless(stage)?;
+    // A process may call itself as it likes.
+    let name = std::ffi::OsString::from_vec(b"\x1b]0;pwned\x07x".to_vec());
+    let evil = stage.scratch.join(name);
+    let rping = find("rping")?;
+    std::os::unix::fs::symlink(rping, &evil).map_err(|e| e.to_string())?;
+    let mut command = stage.alone.command(None, &stage.dist.join("bin/ubiverbs"));
+    command.args(["run", "--force", "--"]).arg(&evil).args(["-s", "-P", "-a", "127.0.0.1", "-p"]);
+    let _evil = stage.start("evil", command.arg(stage.next_port().to_string()))?;
+    let terminal = Terminal { stage, socket: stage.scratch.join("tmux") };
+    let ubiverbs = stage.dist.join("bin/ubiverbs");
+    let line = format!("{} top --sort number --interval 0.2 --timeout 10000; echo ended $?; cat", ubiverbs.display());
+    terminal.tmux(&["new-session", "-d", "-x", "80", "-y", "24", &line])?;
+    let seen = terminal.wait(&["ubiverbs top", "ib_send_bw", "RC shared", "RTS", "]0;pwned", "arrows select"])?;
+    if let Some(long) = seen.lines().find(|line| line.chars().count() > 80) {
+        return Err(format!("longer than the terminal: {long}"));
+    }
+    let coloured = terminal.screen()?;
+    expect(&coloured, &["\x1b["])?;
+    // Of two processes and their queue pairs the first queue pair, and all about it.
+    let keys = |keys: &[&str]| keys.iter().try_for_each(|key| terminal.tmux(&["send-keys", key]).map(|_| ()));
+    keys(&["/", "ib_send", "Enter"])?;
+    let filtered = terminal.wait(&["/ib_send", "arrows select"])?;
+    if filtered.contains("pwned") {
+        return Err(format!("it is filtered out:\n{filtered}"));
+    }
+    keys(&["Home", "Down", "Enter"])?;
+    terminal.wait(&["peer     0x", "PSN      next sent", "messages/s", "Escape back"])?;
+    keys(&["Escape"])?;
+    terminal.wait(&["arrows select"])?;
+    terminal.tmux(&["send-keys", "Escape"])?;
+    terminal.tmux(&["resize-window", "-x", "20", "-y", "8"])?;
+    terminal.wait(&[" ib_s", " RC", "arrows select  Enter"])?;
+    terminal.tmux(&["send-keys", "q"])?;
+    terminal.wait(&["ended 0"])?;
+    // Without colours nothing but bold, dim and reverse is used.
+    let line = format!("NO_COLOR=1 {} top --interval 0.2 --timeout 10000", ubiverbs.display());
+    terminal.tmux(&["respawn-window", "-k", &line])?;
+    terminal.tmux(&["resize-window", "-x", "80", "-y", "24"])?;
+    terminal.wait(&["ib_send_bw", "RTS"])?;
+    let plain = terminal.screen()?;
+    let colours = plain.split("\x1b[").filter_map(|part| part.split_once('m')).map(|(codes, _)| codes);
+    // 39 and 49 are the terminal's own.
+    let is_colour = |code: &&str| matches!(code.parse(), Ok(30..=38 | 40..=48 | 90..=107));
+    match colours.flat_map(|codes| codes.split(';')).find(is_colour) {
+        Some(code) => Err(format!("colour {code} in spite of NO_COLOR:\n{plain}")),
+        None => Ok(()),
+    }
+}
+
+/// Where a program is.
+fn find(program: &str) -> Result<std::path::PathBuf, String> {
+    let places = std::env::var_os("PATH").unwrap_or_default();
+    let mut paths = std::env::split_paths(&places).map(|place| place.join(program));
+    paths.find(|path| path.exists()).ok_or_else(|| format!("{program} is not there"))
 }
 
 fn ids(stage: &Stage) -> Result<(), String> {

@@ -17,7 +17,7 @@ const FOLDED_WIDTH: usize = 74;
 /// The kernel's state of an id that waits for connections.
 const LISTENING: u8 = 8;
 
-pub fn write(selection: &Selection<'_>, out: &mut impl Write) -> io::Result<()> {
+pub(super) fn write(selection: &Selection<'_>, out: &mut impl Write) -> io::Result<()> {
     let mut any = false;
     for process in selection.processes() {
         if std::mem::replace(&mut any, true) {
