@@ -26,6 +26,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("rsocket", &["wire"]),
     ("mad", &["wire", "trace"]),
     ("checks", &["wire", "trace"]),
+    // The format of recordings, for those who write them and those who read them.
+    ("recording", &["trace"]),
     // A language and its machine: it knows nothing of the NIC that breaks.
     ("failures", &[]),
     ("host", &["wire", "latch"]),
@@ -43,6 +45,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "mad",
             "checks",
             "failures",
+            "recording",
             "latch",
             "memory",
             "host",

@@ -51,14 +51,18 @@ mod json_lines;
 mod json_reader;
 #[cfg(feature = "std")]
 mod pcapng;
+pub mod packed;
 mod peer_reason;
 mod printable;
 mod reason;
 mod ring;
 mod sink;
+mod tables;
 mod text;
 mod time;
 mod vocabulary;
+#[cfg(feature = "std")]
+mod words;
 
 pub use call::{Call, POISON_BYTE, Piece, Pieces, Value};
 pub use counters::Counters;

@@ -1,12 +1,16 @@
 //! Where the NIC's events go: nowhere, until the program or its user wants them. Off, it costs one relaxed load per
 //! event site.
 
+#[cfg(feature = "capture")]
+use crate::record::recording::Recorder;
 #[cfg(feature = "checks")]
 use crate::record::why::Why;
 use latch::Rank;
 use latch::plain::Mutex;
 use std::fmt;
-#[cfg(feature = "checks")]
+#[cfg(feature = "capture")]
+use std::sync::Arc;
+#[cfg(any(feature = "capture", feature = "checks"))]
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -30,6 +34,9 @@ pub struct Tracing {
     /// The checker, whatever the sink is.
     #[cfg(feature = "checks")]
     why: OnceLock<Why>,
+    /// The recording, whatever the sink is.
+    #[cfg(feature = "capture")]
+    recorder: OnceLock<Arc<Recorder>>,
 }
 
 impl Default for Tracing {
@@ -41,6 +48,8 @@ impl Default for Tracing {
             sink: Mutex::new(Rank::Trace, None),
             #[cfg(feature = "checks")]
             why: OnceLock::new(),
+            #[cfg(feature = "capture")]
+            recorder: OnceLock::new(),
         }
     }
 }
@@ -50,7 +59,7 @@ impl Tracing {
     pub fn to(&self, sink: Option<Box<dyn trace::Sink + Send>>) -> Option<Box<dyn trace::Sink + Send>> {
         let mut held = self.sink.lock();
         let is_kept_on = self.kept_on.load(Ordering::Relaxed);
-        self.switch(sink.is_some() || self.is_checked() || is_kept_on);
+        self.switch(sink.is_some() || self.is_checked() || self.is_recorded() || is_kept_on);
         self.logged.store(sink.is_some() || is_kept_on, Ordering::Relaxed);
         std::mem::replace(&mut held, sink)
     }
@@ -75,8 +84,19 @@ impl Tracing {
         self.logged.load(Ordering::Relaxed)
     }
 
+    /// Whether each packet is to be seen by itself, and nothing to go past the trace. A recording alone does not ask
+    /// for that: it has what travels along with others, and what goes without packets, as events of their own.
+    #[inline]
+    pub(crate) fn is_watched(&self) -> bool {
+        self.is_logged() || self.is_checked()
+    }
+
     #[cold]
     pub(crate) fn record(&self, event: &trace::Event) {
+        #[cfg(feature = "capture")]
+        if let Some(recorder) = self.recorder.get() {
+            recorder.record(event);
+        }
         if self.is_logged()
             && let Some(sink) = self.sink.lock().as_mut()
         {
@@ -92,6 +112,10 @@ impl Tracing {
     /// sink is in use.
     #[cold]
     pub(crate) fn try_record(&self, event: &trace::Event) {
+        #[cfg(feature = "capture")]
+        if let Some(recorder) = self.recorder.get() {
+            recorder.try_record(event);
+        }
         if let Some(sink) = self.sink.try_lock().as_deref_mut().and_then(Option::as_mut) {
             sink.record(event);
         }
@@ -106,6 +130,42 @@ impl Tracing {
         let was_on = self.on.swap(is_on, Ordering::Relaxed);
         LISTENED_TO.fetch_add(is_on.into(), Ordering::Relaxed);
         LISTENED_TO.fetch_sub(was_on.into(), Ordering::Relaxed);
+    }
+}
+
+/// The recording.
+impl Tracing {
+    /// Records every event from now on. There can be one recording.
+    #[cfg(feature = "capture")]
+    pub(crate) fn record_in(&self, recorder: Recorder) {
+        let _held = self.sink.lock();
+        if self.recorder.set(Arc::new(recorder)).is_ok() {
+            self.switch(true);
+        }
+    }
+
+    /// Records an event that is for the recording alone.
+    #[inline]
+    pub(crate) fn record_only(&self, event: impl FnOnce() -> trace::Event) {
+        #[cfg(feature = "capture")]
+        if let Some(recorder) = self.recorder.get() {
+            recorder.record(&event());
+        }
+        #[cfg(not(feature = "capture"))]
+        let _ = event;
+    }
+
+    /// The recording, if there is one.
+    #[cfg(all(feature = "capture", feature = "checks"))]
+    pub(crate) fn recorder(&self) -> Option<Arc<Recorder>> {
+        self.recorder.get().cloned()
+    }
+
+    fn is_recorded(&self) -> bool {
+        #[cfg(feature = "capture")]
+        return self.recorder.get().is_some();
+        #[cfg(not(feature = "capture"))]
+        false
     }
 }
 
