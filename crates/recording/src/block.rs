@@ -87,37 +87,52 @@ impl BlockWriter {
     /// Adds an event. False if the block has no room for it: then the next must be begun.
     #[inline]
     pub fn event(&mut self, block: &mut [u8], event: &Event) -> bool {
-        self.add(block, |memory, out| memory.pack(event, out))
+        let Some(packed) = self.memory.pack(event) else { return false };
+        self.end = match append(block, self.end, packed, &[]) {
+            Some(end) => end,
+            None => return false,
+        };
+        true
     }
 
     /// Adds what is no event.
     pub fn note(&mut self, block: &mut [u8], name: &'static str, at: u64, numbers: &[u64], texts: &[&str]) -> bool {
-        self.add(block, |memory, out| memory.pack_note(name, at, numbers, texts, out))
-    }
-
-    #[inline]
-    fn add(&mut self, block: &mut [u8], pack: impl FnOnce(&mut Memory, &mut [u8]) -> Option<usize>) -> bool {
-        let begin = self.end;
-        // Most records are short: the length takes one byte, and two if it does not fit.
-        let Some(out) = block.get_mut(begin + 1..) else { return false };
-        let Some(length) = pack(&mut self.memory, out) else { return false };
-        let mut head = 1;
-        if length >= 0x80 {
-            if length > MAX_RECORD_BYTES || length + 1 >= out.len() {
-                return false;
-            }
-            out.copy_within(..length, 1);
-            out[0] = (length >> 7) as u8;
-            head = 2;
-        }
-        block[begin] = length as u8 & 0x7f | if head == 2 { 0x80 } else { 0 };
-        self.end = begin + head + length;
-        let committed = (self.end - BLOCK_HEAD_BYTES) as u32;
-        // A signal that ends the process comes between two instructions: first the record, then that it counts.
-        compiler_fence(Ordering::SeqCst);
-        write(block, COMMITTED_AT.start, &committed.to_le_bytes());
+        let Some(packed) = self.memory.pack_note(name, at, numbers, texts) else { return false };
+        self.end = match append(block, self.end, packed, texts) {
+            Some(end) => end,
+            None => return false,
+        };
         true
     }
+}
+
+/// Appends a record and returns where the next begins; none if there is no room.
+#[inline]
+fn append(block: &mut [u8], begin: usize, packed: &[u8], texts: &[&str]) -> Option<usize> {
+    let length = texts.iter().fold(packed.len(), |length, text| length.saturating_add(text.len()));
+    // Most records are short: the length takes one byte, and two if it does not fit.
+    let head = if length < 0x80 { 1 } else { 2 };
+    if length > MAX_RECORD_BYTES {
+        return None;
+    }
+    let mut out = block.get_mut(begin..begin + head + length)?;
+    out[0] = length as u8 & 0x7f | if head == 2 { 0x80 } else { 0 };
+    if head == 2 {
+        out[1] = (length >> 7) as u8;
+    }
+    out = &mut out[head..];
+    out[..packed.len()].copy_from_slice(packed);
+    out = &mut out[packed.len()..];
+    for text in texts {
+        out[..text.len()].copy_from_slice(text.as_bytes());
+        out = &mut out[text.len()..];
+    }
+    let end = begin + head + length;
+    let committed = (end - BLOCK_HEAD_BYTES) as u32;
+    // A signal that ends the process comes between two instructions: first the record, then that it counts.
+    compiler_fence(Ordering::SeqCst);
+    write(block, COMMITTED_AT.start, &committed.to_le_bytes());
+    Some(end)
 }
 
 /// A record of a block that was packed, and what follows it; none at the end, or where it makes no sense.

@@ -176,7 +176,7 @@ impl<R: Read + Seek> Reader<R> {
         self.damaged
     }
 
-    /// How many records were skipped, because this reader does not know them.
+    /// How many records this reader did not know: each, and what followed it in its block, was skipped.
     #[must_use]
     pub fn skipped_records(&self) -> u64 {
         self.skipped
@@ -204,7 +204,11 @@ impl<R: Read + Seek> Reader<R> {
             self.at = self.end - rest.len();
             match self.recall.unpack(record, &[FINDING_NOTE, SPAN_NOTE]).and_then(entry) {
                 Some(entry) => return Ok(Some(entry)),
-                None => self.skipped += 1,
+                None => {
+                    // What follows may refer to it.
+                    self.skipped += 1;
+                    self.at = self.end;
+                }
             }
         }
     }

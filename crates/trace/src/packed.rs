@@ -1,7 +1,9 @@
-//! Events in few bytes, for recordings. Numbers are differences from the last number of the same name, words are written
-//! once and then known by their place, fields stand in the order in which they are declared. What is packed can be read
-//! from the last [`Memory::reset`] on: the writer of a recording resets at the beginning of each of its blocks, so that
-//! each block can be read alone. docs/recording.md has the encoding; this module neither writes files nor knows blocks.
+//! Events in few bytes, for recordings. Fields stand in the order in which they are declared. A number that is the last
+//! of the same name is a bit, another one the difference from it; a word is a bit where it is the last of that name,
+//! otherwise its place among those that were written, and written out the first time. Bits stand at the end of what is
+//! packed, the first in the last byte. What is packed can be read from the last [`Memory::reset`] on: the writer of a
+//! recording resets at the beginning of each of its blocks, so that each block can be read alone. docs/recording.md has
+//! the encoding; this module neither writes files nor knows blocks.
 
 use wire::access::{Access, Range, Refusal, RefusalCause};
 use wire::{
@@ -19,8 +21,10 @@ use crate::text::Text;
 #[cfg(feature = "std")]
 use std::vec::Vec;
 
-/// How many last numbers are remembered: a name's slot is the sum of its bytes, modulo this.
-const SLOT_COUNT: usize = 32;
+/// How many last numbers are remembered: each name has a slot of its own, but for some rare ones.
+const SLOT_COUNT: usize = 128;
+/// By which names that every message has get slots of their own.
+const SLOT_FACTOR: u32 = 1061;
 /// How many words the writer looks for where it saw them last.
 const CACHED_WORDS: usize = 256;
 /// How many words a reader takes from one block.
@@ -29,12 +33,12 @@ const BLOCK_WORDS_MAX: usize = 4096;
 
 /// The slot of the last number of this name.
 pub(crate) const fn slot_of(name: &str) -> usize {
-    let (bytes, mut sum, mut at) = (name.as_bytes(), 0, 0);
+    let (bytes, mut sum, mut at) = (name.as_bytes(), 0_u32, 0);
     while at < bytes.len() {
-        sum += bytes[at] as usize;
+        sum = sum.wrapping_mul(SLOT_FACTOR).wrapping_add(bytes[at] as u32);
         at += 1;
     }
-    sum % SLOT_COUNT
+    (sum >> 5) as usize % SLOT_COUNT
 }
 
 /// The slot of times.
@@ -44,11 +48,17 @@ const AT_SLOT: usize = slot_of("at");
 #[derive(Debug)]
 pub struct Memory {
     last: [u64; SLOT_COUNT],
+    last_words: [&'static str; SLOT_COUNT],
     words: [CachedWord; CACHED_WORDS],
     count: u32,
     /// Words of other rounds are forgotten.
     round: u32,
+    /// What is being packed.
+    out: [u8; PACKED_BYTES_MAX],
 }
+
+/// The longest event that is packed, without texts.
+const PACKED_BYTES_MAX: usize = 2048;
 
 #[derive(Clone, Copy, Debug)]
 struct CachedWord {
@@ -60,66 +70,62 @@ struct CachedWord {
 impl Default for Memory {
     fn default() -> Self {
         let none = CachedWord { word: "", place: 0, round: 0 };
-        Self { last: [0; SLOT_COUNT], words: [none; CACHED_WORDS], count: 0, round: 1 }
+        Self {
+            last: [0; SLOT_COUNT],
+            last_words: [""; SLOT_COUNT],
+            words: [none; CACHED_WORDS],
+            count: 0,
+            round: 1,
+            out: [0; PACKED_BYTES_MAX],
+        }
     }
 }
 
 impl Memory {
     /// Forgets everything; times are differences from `at` from now on.
     pub fn reset(&mut self, at: u64) {
+        if self.round == u32::MAX {
+            *self = Self::default();
+        }
         self.last = [0; SLOT_COUNT];
         self.last[AT_SLOT] = at;
+        self.last_words = [""; SLOT_COUNT];
         self.count = 0;
-        self.round = match self.round.checked_add(1) {
-            Some(round) => round,
-            None => {
-                *self = Self::default();
-                self.last[AT_SLOT] = at;
-                return;
-            }
-        };
+        self.round += 1;
     }
 
-    /// Packs an event to the beginning of `out` and returns its length. None if it does not fit: then the memory must
-    /// be reset.
+    /// Packs an event. None if it is too long to be packed. If the bytes are not used, the memory must be reset.
     #[inline]
-    pub fn pack(&mut self, event: &Event, out: &mut [u8]) -> Option<usize> {
-        let mut packer = Packer { memory: self, out, at: 0, is_full: false };
+    pub fn pack(&mut self, event: &Event) -> Option<&[u8]> {
+        let mut packer = Packer::new(self);
         match &event.kind {
-            // The kinds that every message has come first.
+            // No kind has the name of a call.
             Kind::Called { thread, call } => {
-                packer.word("called");
-                packer.head(event);
+                packer.name(call.name(), event.at);
+                event.qpn.pack(const { slot_of("qpn") }, &mut packer);
                 thread.pack(const { slot_of("thread") }, &mut packer);
-                packer.word(call.name());
                 call.pack_fields(&mut packer);
             }
             kind => {
-                packer.word(kind.name());
-                packer.head(event);
+                packer.name(kind.name(), event.at);
+                event.qpn.pack(const { slot_of("qpn") }, &mut packer);
                 kind.pack_fields(&mut packer);
             }
         }
-        (!packer.is_full).then_some(packer.at)
+        packer.finish()
     }
 
-    /// Packs something that is no event: its name, its time, numbers and texts.
-    pub fn pack_note(
-        &mut self,
-        name: &'static str,
-        at: u64,
-        numbers: &[u64],
-        texts: &[&str],
-        out: &mut [u8],
-    ) -> Option<usize> {
-        let mut packer = Packer { memory: self, out, at: 0, is_full: false };
-        packer.word(name);
-        packer.number(AT_SLOT, at);
+    /// Packs something that is no event: its name, its time, numbers, and how long texts are. The caller writes the texts
+    /// behind it, one after the other.
+    pub fn pack_note(&mut self, name: &'static str, at: u64, numbers: &[u64], texts: &[&str]) -> Option<&[u8]> {
+        let mut packer = Packer::new(self);
+        packer.place_of(name);
+        packer.plain(at);
         packer.plain(numbers.len() as u64);
         numbers.iter().for_each(|number| packer.plain(*number));
         packer.plain(texts.len() as u64);
-        texts.iter().for_each(|text| packer.text(text));
-        (!packer.is_full).then_some(packer.at)
+        texts.iter().for_each(|text| packer.plain(text.len() as u64));
+        packer.finish()
     }
 }
 
@@ -127,28 +133,61 @@ impl Memory {
 #[derive(Debug)]
 pub(crate) struct Packer<'a> {
     memory: &'a mut Memory,
-    out: &'a mut [u8],
     at: usize,
-    is_full: bool,
+    bits: u64,
+    bit_count: u32,
+    /// Where full words of bits are, until all are known.
+    full: [u64; FULL_BIT_WORDS],
 }
 
-impl Packer<'_> {
-    /// When, and which queue pair.
+/// Words of 64 bits beside the last: an event has no more fields.
+const FULL_BIT_WORDS: usize = 2;
+
+impl<'a> Packer<'a> {
     #[inline]
-    fn head(&mut self, event: &Event) {
-        self.number(AT_SLOT, event.at);
-        event.qpn.pack(const { slot_of("qpn") }, self);
+    fn new(memory: &'a mut Memory) -> Self {
+        Self { memory, at: 0, bits: 0, bit_count: 0, full: [0; FULL_BIT_WORDS] }
+    }
+
+    /// What it is, and when.
+    #[inline]
+    fn name(&mut self, name: &'static str, at: u64) {
+        self.place_of(name);
+        self.number(AT_SLOT, at);
+    }
+
+    /// Writes the bits behind the rest.
+    #[inline]
+    fn finish(mut self) -> Option<&'a [u8]> {
+        let bytes = self.bit_count.div_ceil(8);
+        for byte in (0..bytes).rev() {
+            let word = match byte / 8 {
+                full if full < self.bit_count / 64 => self.full[full as usize % FULL_BIT_WORDS],
+                _ => self.bits,
+            };
+            self.byte((word >> (byte % 8 * 8)) as u8);
+        }
+        if self.bit_count as usize >= 64 * (FULL_BIT_WORDS + 1) {
+            return None;
+        }
+        self.memory.out.get(..self.at)
     }
 
     #[inline]
-    fn byte(&mut self, byte: u8) {
-        match self.out.get_mut(self.at) {
-            Some(place) => {
-                *place = byte;
-                self.at += 1;
-            }
-            None => self.is_full = true,
+    fn bit(&mut self, bit: bool) {
+        self.bits |= u64::from(bit) << (self.bit_count % 64);
+        self.bit_count += 1;
+        if self.bit_count % 64 == 0 {
+            self.full[(self.bit_count as usize / 64 - 1) % FULL_BIT_WORDS] = self.bits;
+            self.bits = 0;
         }
+    }
+
+    /// What is too long is found at the end.
+    #[inline]
+    fn byte(&mut self, byte: u8) {
+        self.memory.out[self.at % PACKED_BYTES_MAX] = byte;
+        self.at += 1;
     }
 
     /// Seven bits in a byte, the lowest first; the upper bit says that more follow.
@@ -161,25 +200,37 @@ impl Packer<'_> {
         self.byte(number as u8);
     }
 
-    /// The difference from the last number of the slot, with its sign in the lowest bit.
+    /// Whether it is the last number of the slot; if not, the difference, with its sign in the lowest bit.
     #[inline]
     fn number(&mut self, slot: usize, number: u64) {
         let last = &mut self.memory.last[slot % SLOT_COUNT];
         let difference = number.wrapping_sub(*last) as i64;
         *last = number;
-        self.plain((difference << 1 ^ difference >> 63) as u64);
+        self.bit(difference == 0);
+        if difference != 0 {
+            self.plain((difference << 1 ^ difference >> 63) as u64);
+        }
+    }
+
+    /// Whether it is the last word of the slot; if not, which.
+    #[inline]
+    fn word(&mut self, slot: usize, word: &'static str) {
+        let last = &mut self.memory.last_words[slot % SLOT_COUNT];
+        let is_same = core::ptr::eq::<str>(*last, word);
+        *last = word;
+        self.bit(is_same);
+        if !is_same {
+            self.place_of(word);
+        }
     }
 
     /// 0 and the text where it is new, otherwise its place among those that were new, from 1.
     #[inline]
-    fn word(&mut self, word: &'static str) {
+    fn place_of(&mut self, word: &'static str) {
         let address = word.as_ptr().addr();
         let memory = &mut *self.memory;
         let cached = &mut memory.words[(address ^ address >> 8 ^ word.len()) % CACHED_WORDS];
-        if cached.round == memory.round
-            && core::ptr::eq(cached.word.as_ptr(), word.as_ptr())
-            && cached.word.len() == word.len()
-        {
+        if cached.round == memory.round && core::ptr::eq::<str>(cached.word, word) {
             let place = cached.place;
             return self.plain(place.into());
         }
@@ -195,13 +246,12 @@ impl Packer<'_> {
     }
 
     fn bytes(&mut self, bytes: &[u8]) {
-        match self.out.get_mut(self.at..self.at + bytes.len()) {
-            Some(place) => {
-                place.copy_from_slice(bytes);
-                self.at += bytes.len();
-            }
-            None => self.is_full = true,
+        match self.memory.out.get_mut(self.at..self.at + bytes.len()) {
+            Some(place) => place.copy_from_slice(bytes),
+            // Found at the end.
+            None => self.at = PACKED_BYTES_MAX,
         }
+        self.at += bytes.len();
     }
 }
 
@@ -217,18 +267,28 @@ pub(crate) trait Packed: Sized {
 /// Reads what a [`Memory`] packed. The bytes are a file's, which anybody may have written.
 #[cfg(feature = "std")]
 #[derive(Debug)]
-pub struct Unpacker<'a> {
+pub(crate) struct Unpacker<'a> {
     bytes: &'a [u8],
-    words: &'a mut Vec<&'static str>,
-    last: &'a mut [u64; SLOT_COUNT],
+    /// All of them, from whose end bits are read.
+    whole: &'a [u8],
+    bit_count: usize,
+    recall: &'a mut Recall,
 }
 
 /// What a reader remembers of a block.
 #[cfg(feature = "std")]
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Recall {
     words: Vec<&'static str>,
     last: [u64; SLOT_COUNT],
+    last_words: [&'static str; SLOT_COUNT],
+}
+
+#[cfg(feature = "std")]
+impl Default for Recall {
+    fn default() -> Self {
+        Self { words: Vec::new(), last: [0; SLOT_COUNT], last_words: [""; SLOT_COUNT] }
+    }
 }
 
 /// What was packed.
@@ -258,28 +318,30 @@ impl Recall {
         self.words.clear();
         self.last = [0; SLOT_COUNT];
         self.last[AT_SLOT] = at;
+        self.last_words = [""; SLOT_COUNT];
     }
 
-    /// What these bytes are; none if it is nothing that is known here. Notes are those of `notes`.
+    /// What these bytes are. None if it is nothing that is known here: then what follows them cannot be read, until the
+    /// next reset. Notes are those of `notes`.
     pub fn unpack(&mut self, bytes: &[u8], notes: &[&str]) -> Option<Unpacked> {
-        let mut from = Unpacker { bytes, words: &mut self.words, last: &mut self.last };
-        let name = from.word()?;
-        let at = from.number(AT_SLOT)?;
+        let mut from = Unpacker { bytes, whole: bytes, bit_count: 0, recall: self };
+        let name = from.placed_word()?;
         if notes.contains(&name) {
+            let at = from.plain()?;
             // A number takes a byte at least, a text too: so a list is no longer than what follows.
-            let mut count = || from.plain().filter(|count| *count <= from.bytes.len() as u64);
-            let numbers = (0..count()?).map(|_| from.plain()).collect::<Option<_>>()?;
-            let mut count = || from.plain().filter(|count| *count <= from.bytes.len() as u64);
-            let texts = (0..count()?).map(|_| from.text().map(Into::into)).collect::<Option<_>>()?;
+            let numbers = (0..from.count()?).map(|_| from.plain()).collect::<Option<_>>()?;
+            let lengths = (0..from.count()?).map(|_| from.plain()).collect::<Option<Vec<u64>>>()?;
+            let texts = lengths.into_iter().map(|length| from.text_of(length).map(Into::into)).collect::<Option<_>>()?;
             return Some(Unpacked::Note { name, at, numbers, texts });
         }
+        let at = from.number(AT_SLOT)?;
         let qpn = Packed::unpack(const { slot_of("qpn") }, &mut from)?;
-        let kind = if name == "called" {
-            let thread = Packed::unpack(const { slot_of("thread") }, &mut from)?;
-            let call = from.word()?;
-            Kind::Called { thread, call: Call::unpack_fields(call, &mut from)? }
-        } else {
-            Kind::unpack_fields(name, &mut from)?
+        let kind = match Kind::unpack_fields(name, &mut from) {
+            Some(kind) => kind,
+            None => {
+                let thread = Packed::unpack(const { slot_of("thread") }, &mut from)?;
+                Kind::Called { thread, call: Call::unpack_fields(name, &mut from)? }
+            }
         };
         Some(Unpacked::Event(Event { at, qpn, kind }))
     }
@@ -291,6 +353,19 @@ impl<'a> Unpacker<'a> {
         let (first, rest) = self.bytes.split_first()?;
         self.bytes = rest;
         Some(*first)
+    }
+
+    fn bit(&mut self) -> Option<bool> {
+        let place = self.whole.len().checked_sub(1 + self.bit_count / 8)?;
+        let byte = self.whole.get(place)?;
+        let bit = byte >> (self.bit_count % 8) & 1 != 0;
+        self.bit_count += 1;
+        Some(bit)
+    }
+
+    /// The length of a list that follows.
+    fn count(&mut self) -> Option<u64> {
+        self.plain().filter(|count| *count <= self.bytes.len() as u64)
     }
 
     fn plain(&mut self) -> Option<u64> {
@@ -306,29 +381,41 @@ impl<'a> Unpacker<'a> {
     }
 
     fn number(&mut self, slot: usize) -> Option<u64> {
-        let coded = self.plain()?;
-        let last = &mut self.last[slot % SLOT_COUNT];
+        let coded = if self.bit()? { 0 } else { self.plain()? };
+        let last = &mut self.recall.last[slot % SLOT_COUNT];
         *last = last.wrapping_add(coded >> 1 ^ (coded & 1).wrapping_neg());
         Some(*last)
     }
 
-    fn word(&mut self) -> Option<&'static str> {
+    fn word(&mut self, slot: usize) -> Option<&'static str> {
+        if self.bit()? {
+            return Some(self.recall.last_words[slot % SLOT_COUNT]);
+        }
+        let word = self.placed_word()?;
+        self.recall.last_words[slot % SLOT_COUNT] = word;
+        Some(word)
+    }
+
+    fn placed_word(&mut self) -> Option<&'static str> {
         let place = self.plain()?;
         if place > 0 {
-            return self.words.get(usize::try_from(place - 1).ok()?).copied();
+            return self.recall.words.get(usize::try_from(place - 1).ok()?).copied();
         }
-        // A word that cannot be kept keeps its place, so that those behind it stay what they are.
-        let word = self.text().map(|text| crate::words::intern(text).unwrap_or_default())?;
-        if self.words.len() >= BLOCK_WORDS_MAX {
+        let word = self.text().and_then(crate::words::intern)?;
+        if self.recall.words.len() >= BLOCK_WORDS_MAX {
             return None;
         }
-        self.words.push(word);
+        self.recall.words.push(word);
         Some(word)
     }
 
     fn text(&mut self) -> Option<&'a str> {
-        let length = usize::try_from(self.plain()?).ok()?;
-        let (text, rest) = self.bytes.split_at_checked(length)?;
+        let length = self.plain()?;
+        self.text_of(length)
+    }
+
+    fn text_of(&mut self, length: u64) -> Option<&'a str> {
+        let (text, rest) = self.bytes.split_at_checked(usize::try_from(length).ok()?)?;
         self.bytes = rest;
         core::str::from_utf8(text).ok()
     }
@@ -382,14 +469,14 @@ macro_rules! variants {
         }
 
         impl Packed for $Type {
-            fn pack(&self, _: usize, to: &mut Packer<'_>) {
-                to.word(self.name());
+            fn pack(&self, slot: usize, to: &mut Packer<'_>) {
+                to.word(slot, self.name());
                 self.pack_fields(to);
             }
 
             #[cfg(feature = "std")]
-            fn unpack(_: usize, from: &mut Unpacker<'_>) -> Option<Self> {
-                let name = from.word()?;
+            fn unpack(slot: usize, from: &mut Unpacker<'_>) -> Option<Self> {
+                let name = from.word(slot)?;
                 Self::unpack_fields(name, from)
             }
         }
@@ -400,13 +487,13 @@ macro_rules! words {
     ($($Type:ident),+ $(,)?) => {
         $(impl Packed for $Type {
             #[inline]
-            fn pack(&self, _: usize, to: &mut Packer<'_>) {
-                to.word(self.name());
+            fn pack(&self, slot: usize, to: &mut Packer<'_>) {
+                to.word(slot, self.name());
             }
 
             #[cfg(feature = "std")]
-            fn unpack(_: usize, from: &mut Unpacker<'_>) -> Option<Self> {
-                from.word().and_then(Self::named)
+            fn unpack(slot: usize, from: &mut Unpacker<'_>) -> Option<Self> {
+                from.word(slot).and_then(Self::named)
             }
         })+
     };
@@ -436,7 +523,7 @@ with_numbers!(numbers);
 impl<T: Packed> Packed for Option<T> {
     #[inline]
     fn pack(&self, slot: usize, to: &mut Packer<'_>) {
-        to.byte(self.is_some().into());
+        to.bit(self.is_some());
         if let Some(value) = self {
             value.pack(slot, to);
         }
@@ -444,27 +531,19 @@ impl<T: Packed> Packed for Option<T> {
 
     #[cfg(feature = "std")]
     fn unpack(slot: usize, from: &mut Unpacker<'_>) -> Option<Self> {
-        match from.byte()? {
-            0 => Some(None),
-            1 => T::unpack(slot, from).map(Some),
-            _ => None,
-        }
+        if from.bit()? { T::unpack(slot, from).map(Some) } else { Some(None) }
     }
 }
 
 impl Packed for bool {
     #[inline]
     fn pack(&self, _: usize, to: &mut Packer<'_>) {
-        to.byte((*self).into());
+        to.bit(*self);
     }
 
     #[cfg(feature = "std")]
     fn unpack(_: usize, from: &mut Unpacker<'_>) -> Option<Self> {
-        match from.byte()? {
-            0 => Some(false),
-            1 => Some(true),
-            _ => None,
-        }
+        from.bit()
     }
 }
 
@@ -481,13 +560,13 @@ impl Packed for i32 {
 
 impl Packed for &'static str {
     #[inline]
-    fn pack(&self, _: usize, to: &mut Packer<'_>) {
-        to.word(self);
+    fn pack(&self, slot: usize, to: &mut Packer<'_>) {
+        to.word(slot, self);
     }
 
     #[cfg(feature = "std")]
-    fn unpack(_: usize, from: &mut Unpacker<'_>) -> Option<Self> {
-        from.word()
+    fn unpack(slot: usize, from: &mut Unpacker<'_>) -> Option<Self> {
+        from.word(slot)
     }
 }
 
@@ -528,19 +607,19 @@ impl Packed for Access {
 }
 
 impl Packed for Syndrome {
-    fn pack(&self, _: usize, to: &mut Packer<'_>) {
-        to.byte(self.byte());
+    fn pack(&self, slot: usize, to: &mut Packer<'_>) {
+        self.byte().pack(slot, to);
     }
 
     #[cfg(feature = "std")]
-    fn unpack(_: usize, from: &mut Unpacker<'_>) -> Option<Self> {
-        from.byte().map(Self::from_byte)
+    fn unpack(slot: usize, from: &mut Unpacker<'_>) -> Option<Self> {
+        u8::unpack(slot, from).map(Self::from_byte)
     }
 }
 
 impl Packed for RefusalCause {
-    fn pack(&self, _: usize, to: &mut Packer<'_>) {
-        to.word(self.name());
+    fn pack(&self, slot: usize, to: &mut Packer<'_>) {
+        to.word(slot, self.name());
         match *self {
             Self::OutOfBounds { start, length } => {
                 to.plain(start);
@@ -552,8 +631,8 @@ impl Packed for RefusalCause {
     }
 
     #[cfg(feature = "std")]
-    fn unpack(_: usize, from: &mut Unpacker<'_>) -> Option<Self> {
-        let name = from.word()?;
+    fn unpack(slot: usize, from: &mut Unpacker<'_>) -> Option<Self> {
+        let name = from.word(slot)?;
         Some(match *Self::ALL.iter().find(|cause| cause.name() == name)? {
             Self::OutOfBounds { .. } => Self::OutOfBounds { start: from.plain()?, length: from.plain()? },
             Self::GpuFailed { .. } => Self::GpuFailed { error: from.plain()?.try_into().ok()? },
@@ -565,8 +644,8 @@ impl Packed for RefusalCause {
 impl Packed for Pieces {
     #[inline]
     fn pack(&self, _: usize, to: &mut Packer<'_>) {
-        to.plain(self.count.into());
-        to.plain(self.bytes);
+        self.count.pack(const { slot_of("count") }, to);
+        self.bytes.pack(const { slot_of("bytes") }, to);
         for Piece { address, length, key } in self.kept() {
             address.pack(const { slot_of("address") }, to);
             length.pack(const { slot_of("length") }, to);
@@ -576,7 +655,8 @@ impl Packed for Pieces {
 
     #[cfg(feature = "std")]
     fn unpack(_: usize, from: &mut Unpacker<'_>) -> Option<Self> {
-        let (count, bytes) = (u32::try_from(from.plain()?).ok()?, from.plain()?);
+        let count: u32 = Packed::unpack(const { slot_of("count") }, from)?;
+        let bytes = Packed::unpack(const { slot_of("bytes") }, from)?;
         let mut pieces = (0..count.min(Self::KEPT_PIECES))
             .map(|_| {
                 Some(Piece {
@@ -592,14 +672,14 @@ impl Packed for Pieces {
 }
 
 impl Packed for Call {
-    fn pack(&self, _: usize, to: &mut Packer<'_>) {
-        to.word(self.name());
+    fn pack(&self, slot: usize, to: &mut Packer<'_>) {
+        to.word(slot, self.name());
         self.pack_fields(to);
     }
 
     #[cfg(feature = "std")]
-    fn unpack(_: usize, from: &mut Unpacker<'_>) -> Option<Self> {
-        let name = from.word()?;
+    fn unpack(slot: usize, from: &mut Unpacker<'_>) -> Option<Self> {
+        let name = from.word(slot)?;
         Self::unpack_fields(name, from)
     }
 }
@@ -627,8 +707,7 @@ impl Packed for Headers {
             | flag(bth.mig_req, 4)
             | u64::from(bth.pad & 3) << 5;
         to.byte(bth.opcode.byte());
-        to.byte(flags as u8);
-        to.plain(rest);
+        (flags | rest << 8).pack(const { slot_of("flags") }, to);
         bth.dest_qpn.pack(const { slot_of("dest_qpn") }, to);
         bth.psn.pack(const { slot_of("psn") }, to);
         bth.pkey.pack(const { slot_of("pkey") }, to);
@@ -654,7 +733,8 @@ impl Packed for Headers {
             if rest >> bit & 1 == 0 { Some(None) } else { T::unpack(slot, from).map(Some) }
         }
         let opcode = Opcode::from_byte(from.byte()?)?;
-        let (flags, rest) = (from.byte()?, from.plain()?);
+        let flags: u64 = Packed::unpack(const { slot_of("flags") }, from)?;
+        let rest = flags >> 8;
         let is = |bit: u32| flags >> bit & 1 != 0;
         let dest_qpn = Packed::unpack(const { slot_of("dest_qpn") }, from)?;
         let psn = Packed::unpack(const { slot_of("psn") }, from)?;
@@ -665,7 +745,7 @@ impl Packed for Headers {
             fecn: is(2),
             becn: is(3),
             mig_req: is(4),
-            pad: flags >> 5 & 3,
+            pad: (flags >> 5 & 3) as u8,
             pkey,
             ..Bth::new(opcode, dest_qpn, psn)
         };

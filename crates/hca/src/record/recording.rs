@@ -20,7 +20,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::time::{SystemTime, UNIX_EPOCH};
-use trace::Event;
+use trace::{Call, Event, Kind};
 
 /// How many blocks are mapped at a time, once the recording has as many.
 const MAX_WINDOW_BLOCKS: u64 = 16;
@@ -97,6 +97,8 @@ struct Inside {
     /// How many blocks a ring has; 0 if all are kept.
     ring: u64,
     path: PathBuf,
+    /// The work request that the last event said would be posted.
+    posting: Option<u64>,
     /// Nothing has been written yet, or nothing is written any more.
     state: State,
 }
@@ -131,6 +133,7 @@ impl Recorder {
             sequence: 0,
             ring: ring_blocks.into(),
             path,
+            posting: None,
             state: State::Unbegun,
         };
         Ok(Recorder { inside: Mutex::new(Rank::Recording, inside) })
@@ -160,6 +163,16 @@ impl Recorder {
 impl Inside {
     #[inline]
     fn record(&mut self, event: &Event) {
+        // The call says all that the NIC says of work that it has accepted.
+        let posting = match event.kind {
+            Kind::Called { call: Call::PostSend { wr_id, .. } | Call::PostReceive { wr_id, .. }, .. } => Some(wr_id),
+            Kind::WorkPosted { wr_id, .. } if self.posting == Some(wr_id) => {
+                self.posting = None;
+                return;
+            }
+            _ => None,
+        };
+        self.posting = posting;
         if let (State::Going, Some(block)) = (self.state, self.file.block())
             && self.writer.event(block, event)
         {

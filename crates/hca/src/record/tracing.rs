@@ -17,15 +17,27 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 /// How many NICs of this process have a sink.
 static LISTENED_TO: AtomicU32 = AtomicU32::new(0);
 
+/// How many of them are watched: see [`Tracing::is_watched`].
+static WATCHED: AtomicU32 = AtomicU32::new(0);
+
 /// Whether a sink listens to a NIC of this process: for callers that would have to prepare what they tell.
 #[inline]
 pub fn is_traced() -> bool {
     LISTENED_TO.load(Ordering::Relaxed) != 0
 }
 
+/// Whether more than a recording listens to a NIC of this process: a log, a checker, or a failure script, which may
+/// strike calls.
+#[inline]
+pub fn is_watched() -> bool {
+    WATCHED.load(Ordering::Relaxed) != 0
+}
+
 /// The NIC's end of the trace.
 pub struct Tracing {
     on: AtomicBool,
+    /// More listens than a recording.
+    watched: AtomicBool,
     /// Whether there is a sink besides the checker, or a failure script runs.
     logged: AtomicBool,
     /// A failure script runs: it hears of everything, whether or not a sink does.
@@ -43,6 +55,7 @@ impl Default for Tracing {
     fn default() -> Tracing {
         Tracing {
             on: AtomicBool::new(false),
+            watched: AtomicBool::new(false),
             logged: AtomicBool::new(false),
             kept_on: AtomicBool::new(false),
             sink: Mutex::new(Rank::Trace, None),
@@ -58,9 +71,8 @@ impl Tracing {
     /// Sends events to `sink` from now on; returns what they went to before.
     pub fn to(&self, sink: Option<Box<dyn trace::Sink + Send>>) -> Option<Box<dyn trace::Sink + Send>> {
         let mut held = self.sink.lock();
-        let is_kept_on = self.kept_on.load(Ordering::Relaxed);
-        self.switch(sink.is_some() || self.is_checked() || self.is_recorded() || is_kept_on);
-        self.logged.store(sink.is_some() || is_kept_on, Ordering::Relaxed);
+        self.logged.store(sink.is_some() || self.kept_on.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.switch();
         std::mem::replace(&mut held, sink)
     }
 
@@ -69,7 +81,7 @@ impl Tracing {
         let _held = self.sink.lock();
         self.kept_on.store(true, Ordering::Relaxed);
         self.logged.store(true, Ordering::Relaxed);
-        self.switch(true);
+        self.switch();
     }
 
     /// Whether a sink listens.
@@ -88,7 +100,7 @@ impl Tracing {
     /// for that: it has what travels along with others, and what goes without packets, as events of their own.
     #[inline]
     pub(crate) fn is_watched(&self) -> bool {
-        self.is_logged() || self.is_checked()
+        self.watched.load(Ordering::Relaxed)
     }
 
     #[cold]
@@ -125,11 +137,18 @@ impl Tracing {
         }
     }
 
-    /// Switches it on or off, under the lock of the sink.
-    fn switch(&self, is_on: bool) {
-        let was_on = self.on.swap(is_on, Ordering::Relaxed);
-        LISTENED_TO.fetch_add(is_on.into(), Ordering::Relaxed);
-        LISTENED_TO.fetch_sub(was_on.into(), Ordering::Relaxed);
+    /// Switches it on or off after what listens has changed, under the lock of the sink.
+    fn switch(&self) {
+        let is_watched = self.is_logged() || self.is_checked();
+        self.set(is_watched || self.is_recorded(), is_watched);
+    }
+
+    fn set(&self, is_on: bool, is_watched: bool) {
+        for (state, count, is) in [(&self.on, &LISTENED_TO, is_on), (&self.watched, &WATCHED, is_watched)] {
+            let was = state.swap(is, Ordering::Relaxed);
+            count.fetch_add(is.into(), Ordering::Relaxed);
+            count.fetch_sub(was.into(), Ordering::Relaxed);
+        }
     }
 }
 
@@ -140,7 +159,7 @@ impl Tracing {
     pub(crate) fn record_in(&self, recorder: Recorder) {
         let _held = self.sink.lock();
         if self.recorder.set(Arc::new(recorder)).is_ok() {
-            self.switch(true);
+            self.switch();
         }
     }
 
@@ -176,7 +195,7 @@ impl Tracing {
     pub(crate) fn check(&self, why: Why) -> bool {
         let _held = self.sink.lock();
         let is_first = self.why.set(why).is_ok();
-        self.switch(true);
+        self.switch();
         is_first
     }
 
@@ -240,7 +259,7 @@ impl Tracing {
 
 impl Drop for Tracing {
     fn drop(&mut self) {
-        self.switch(false);
+        self.set(false, false);
     }
 }
 
