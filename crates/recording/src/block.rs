@@ -6,7 +6,7 @@ use alloc::boxed::Box;
 use core::sync::atomic::{Ordering, compiler_fence};
 
 use trace::Event;
-use trace::packed::Memory;
+use trace::packed::{Memory, PackedBytes};
 
 /// How long a block is, and what comes before the first.
 pub const BLOCK_BYTES: usize = 64 << 10;
@@ -61,13 +61,14 @@ pub struct BlockWriter {
     memory: Box<Memory>,
     /// Where the next record begins.
     end: usize,
+    is_full: bool,
 }
 
 impl BlockWriter {
     /// Begins a block, whatever is in it.
     pub fn begin(&mut self, block: &mut [u8], start: &BlockStart) {
         let BlockStart { sequence, at, monotonic, wall } = *start;
-        self.end = BLOCK_HEAD_BYTES;
+        (self.end, self.is_full) = (BLOCK_HEAD_BYTES, false);
         self.memory.reset(at);
         // Nothing counts until the rest of the head is there.
         write(block, COMMITTED_AT.start, &[0; 4]);
@@ -84,44 +85,56 @@ impl BlockWriter {
         self.end
     }
 
-    /// Adds an event. False if the block has no room for it: then the next must be begun.
+    /// Adds an event. False if the block has no room for it: then nothing more can be added, and the next must be begun.
     #[inline]
     pub fn event(&mut self, block: &mut [u8], event: &Event) -> bool {
-        let Some(packed) = self.memory.pack(event) else { return false };
-        self.end = match append(block, self.end, packed, &[]) {
-            Some(end) => end,
-            None => return false,
-        };
-        true
+        self.add(block, &[], |memory| memory.pack(event))
+    }
+
+    /// Adds that the work request was accepted that the last event of the block posts: `trace::Event::acceptance`.
+    #[inline]
+    pub fn acceptance(&mut self, block: &mut [u8]) -> bool {
+        self.add(block, &[], Memory::pack_acceptance)
     }
 
     /// Adds what is no event.
     pub fn note(&mut self, block: &mut [u8], name: &'static str, at: u64, numbers: &[u64], texts: &[&str]) -> bool {
-        let Some(packed) = self.memory.pack_note(name, at, numbers, texts) else { return false };
-        self.end = match append(block, self.end, packed, texts) {
-            Some(end) => end,
-            None => return false,
-        };
-        true
+        self.add(block, texts, |memory| memory.pack_note(name, at, numbers, texts))
+    }
+
+    #[inline]
+    fn add(&mut self, block: &mut [u8], texts: &[&str], pack: impl FnOnce(&mut Memory) -> Option<PackedBytes<'_>>) -> bool {
+        if self.is_full {
+            return false;
+        }
+        match pack(&mut self.memory).and_then(|packed| append(block, self.end, packed, texts)) {
+            Some(end) => self.end = end,
+            // The memory has what the block has not.
+            None => self.is_full = true,
+        }
+        !self.is_full
     }
 }
 
 /// Appends a record and returns where the next begins; none if there is no room.
 #[inline]
-fn append(block: &mut [u8], begin: usize, packed: &[u8], texts: &[&str]) -> Option<usize> {
+fn append(block: &mut [u8], begin: usize, packed: PackedBytes<'_>, texts: &[&str]) -> Option<usize> {
     let length = texts.iter().fold(packed.len(), |length, text| length.saturating_add(text.len()));
     // Most records are short: the length takes one byte, and two if it does not fit.
     let head = if length < 0x80 { 1 } else { 2 };
     if length > MAX_RECORD_BYTES {
         return None;
     }
-    let mut out = block.get_mut(begin..begin + head + length)?;
+    let mut out = block.get_mut(begin..)?;
+    if out.len() < head + length {
+        return None;
+    }
     out[0] = length as u8 & 0x7f | if head == 2 { 0x80 } else { 0 };
     if head == 2 {
         out[1] = (length >> 7) as u8;
     }
     out = &mut out[head..];
-    out[..packed.len()].copy_from_slice(packed);
+    packed.copy_to(out);
     out = &mut out[packed.len()..];
     for text in texts {
         out[..text.len()].copy_from_slice(text.as_bytes());

@@ -89,6 +89,8 @@ pub struct Reader<R> {
     /// Where the records of the block end.
     end: usize,
     recall: Recall,
+    /// What follows the last event if its work request was accepted.
+    acceptance: Option<Event>,
     first: Option<BlockStart>,
     last: Option<BlockStart>,
     gaps: u64,
@@ -132,6 +134,7 @@ impl<R: Read + Seek> Reader<R> {
             at: 0,
             end: 0,
             recall: Recall::default(),
+            acceptance: None,
             first: None,
             last: None,
             gaps,
@@ -202,8 +205,18 @@ impl<R: Read + Seek> Reader<R> {
                 continue;
             };
             self.at = self.end - rest.len();
-            match self.recall.unpack(record, &[FINDING_NOTE, SPAN_NOTE]).and_then(entry) {
-                Some(entry) => return Ok(Some(entry)),
+            let accepted = self.acceptance.take();
+            let entry = match self.recall.unpack(record, &[FINDING_NOTE, SPAN_NOTE]) {
+                Some(Unpacked::Acceptance) => accepted.map(Entry::Event),
+                unpacked => unpacked.and_then(entry),
+            };
+            match entry {
+                Some(entry) => {
+                    if let Entry::Event(event) = &entry {
+                        self.acceptance = event.acceptance();
+                    }
+                    return Ok(Some(entry));
+                }
                 None => {
                     // What follows may refer to it.
                     self.skipped += 1;
@@ -223,6 +236,7 @@ impl<R: Read + Seek> Reader<R> {
             self.end = BLOCK_HEAD_BYTES + records.len();
             self.at = BLOCK_HEAD_BYTES;
             self.recall.reset(start.at);
+            self.acceptance = None;
             self.first.get_or_insert(start);
             self.last = Some(start);
         }

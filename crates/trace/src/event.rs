@@ -22,6 +22,21 @@ pub struct Event {
     pub kind: Kind,
 }
 
+impl Event {
+    /// What follows if the call that this event tells of posts a work request, and it is accepted.
+    #[must_use]
+    #[inline]
+    pub fn acceptance(&self) -> Option<Event> {
+        let Kind::Called { call, .. } = &self.kind else { return None };
+        let (wr_id, queue, opcode, bytes) = match call {
+            Call::PostSend { wr_id, opcode, pieces, .. } => (*wr_id, Queue::Send, *opcode, pieces.bytes),
+            Call::PostReceive { wr_id, srq: None, pieces, .. } => (*wr_id, Queue::Receive, "RECV", pieces.bytes),
+            _ => return None,
+        };
+        Some(Event { kind: Kind::WorkPosted { wr_id, queue, opcode, bytes }, ..*self })
+    }
+}
+
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -41,6 +41,9 @@ pub(crate) const fn slot_of(name: &str) -> usize {
     (sum >> 5) as usize % SLOT_COUNT
 }
 
+/// What says that a work request was accepted.
+const ACCEPTED_MARK: &str = "accepted";
+
 /// The slot of times.
 const AT_SLOT: usize = slot_of("at");
 
@@ -55,6 +58,34 @@ pub struct Memory {
     round: u32,
     /// What is being packed.
     out: [u8; PACKED_BYTES_MAX],
+}
+
+/// What was packed.
+#[derive(Clone, Copy, Debug)]
+pub struct PackedBytes<'a> {
+    buffer: &'a [u8; PACKED_BYTES_MAX],
+    length: usize,
+}
+
+impl PackedBytes<'_> {
+    /// How many bytes there are. There are some in any case.
+    #[allow(clippy::len_without_is_empty)]
+    #[inline(always)]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Copies them to the beginning of `out`, which is as long at least. What is behind them may change, too.
+    #[inline(always)]
+    pub fn copy_to(&self, out: &mut [u8]) {
+        // Of a length that the compiler knows, which takes a few instructions; most events are shorter.
+        const USUAL_BYTES: usize = 64;
+        match (out.first_chunk_mut::<USUAL_BYTES>(), self.buffer.first_chunk::<USUAL_BYTES>()) {
+            (Some(place), Some(bytes)) if self.length <= USUAL_BYTES => *place = *bytes,
+            _ => out[..self.length].copy_from_slice(&self.buffer[..self.length]),
+        }
+    }
 }
 
 /// The longest event that is packed, without texts.
@@ -96,7 +127,7 @@ impl Memory {
 
     /// Packs an event. None if it is too long to be packed. If the bytes are not used, the memory must be reset.
     #[inline]
-    pub fn pack(&mut self, event: &Event) -> Option<&[u8]> {
+    pub fn pack(&mut self, event: &Event) -> Option<PackedBytes<'_>> {
         let mut packer = Packer::new(self);
         match &event.kind {
             // No kind has the name of a call.
@@ -115,9 +146,17 @@ impl Memory {
         packer.finish()
     }
 
+    /// Packs that the work request was accepted that the last event is about to post: see [`Event::acceptance`].
+    #[inline]
+    pub fn pack_acceptance(&mut self) -> Option<PackedBytes<'_>> {
+        let mut packer = Packer::new(self);
+        packer.place_of(ACCEPTED_MARK);
+        packer.finish()
+    }
+
     /// Packs something that is no event: its name, its time, numbers, and how long texts are. The caller writes the texts
     /// behind it, one after the other.
-    pub fn pack_note(&mut self, name: &'static str, at: u64, numbers: &[u64], texts: &[&str]) -> Option<&[u8]> {
+    pub fn pack_note(&mut self, name: &'static str, at: u64, numbers: &[u64], texts: &[&str]) -> Option<PackedBytes<'_>> {
         let mut packer = Packer::new(self);
         packer.place_of(name);
         packer.plain(at);
@@ -143,37 +182,58 @@ pub(crate) struct Packer<'a> {
 /// Words of 64 bits beside the last: an event has no more fields.
 const FULL_BIT_WORDS: usize = 2;
 
+/// Where a word is looked for: by its address, as most words are constants.
+#[inline(always)]
+fn cache_place(word: &'static str) -> usize {
+    let address = word.as_ptr().addr();
+    (address ^ address >> 8 ^ word.len()) % CACHED_WORDS
+}
+
 impl<'a> Packer<'a> {
-    #[inline]
+    #[inline(always)]
     fn new(memory: &'a mut Memory) -> Self {
         Self { memory, at: 0, bits: 0, bit_count: 0, full: [0; FULL_BIT_WORDS] }
     }
 
     /// What it is, and when.
-    #[inline]
+    #[inline(always)]
     fn name(&mut self, name: &'static str, at: u64) {
         self.place_of(name);
         self.number(AT_SLOT, at);
     }
 
     /// Writes the bits behind the rest.
-    #[inline]
-    fn finish(mut self) -> Option<&'a [u8]> {
-        let bytes = self.bit_count.div_ceil(8);
-        for byte in (0..bytes).rev() {
+    #[inline(always)]
+    fn finish(mut self) -> Option<PackedBytes<'a>> {
+        // Most events have few bits.
+        if self.bit_count > 16 {
+            self.upper_bits();
+        } else if self.bit_count > 8 {
+            self.byte((self.bits >> 8) as u8);
+        }
+        if self.bit_count > 0 {
+            self.byte(if self.bit_count >= 64 { self.full[0] } else { self.bits } as u8);
+        }
+        if self.bit_count as usize >= 64 * (FULL_BIT_WORDS + 1) {
+            return None;
+        }
+        let Self { memory, at, .. } = self;
+        (at <= PACKED_BYTES_MAX).then_some(PackedBytes { buffer: &memory.out, length: at })
+    }
+
+    /// The bytes of bits but for the last, which has the first bits.
+    #[inline(never)]
+    fn upper_bits(&mut self) {
+        for byte in (1..self.bit_count.div_ceil(8)).rev() {
             let word = match byte / 8 {
                 full if full < self.bit_count / 64 => self.full[full as usize % FULL_BIT_WORDS],
                 _ => self.bits,
             };
             self.byte((word >> (byte % 8 * 8)) as u8);
         }
-        if self.bit_count as usize >= 64 * (FULL_BIT_WORDS + 1) {
-            return None;
-        }
-        self.memory.out.get(..self.at)
     }
 
-    #[inline]
+    #[inline(always)]
     fn bit(&mut self, bit: bool) {
         self.bits |= u64::from(bit) << (self.bit_count % 64);
         self.bit_count += 1;
@@ -184,14 +244,14 @@ impl<'a> Packer<'a> {
     }
 
     /// What is too long is found at the end.
-    #[inline]
+    #[inline(always)]
     fn byte(&mut self, byte: u8) {
         self.memory.out[self.at % PACKED_BYTES_MAX] = byte;
         self.at += 1;
     }
 
     /// Seven bits in a byte, the lowest first; the upper bit says that more follow.
-    #[inline]
+    #[inline(always)]
     fn plain(&mut self, mut number: u64) {
         while number >= 0x80 {
             self.byte(number as u8 | 0x80);
@@ -201,7 +261,7 @@ impl<'a> Packer<'a> {
     }
 
     /// Whether it is the last number of the slot; if not, the difference, with its sign in the lowest bit.
-    #[inline]
+    #[inline(always)]
     fn number(&mut self, slot: usize, number: u64) {
         let last = &mut self.memory.last[slot % SLOT_COUNT];
         let difference = number.wrapping_sub(*last) as i64;
@@ -213,7 +273,7 @@ impl<'a> Packer<'a> {
     }
 
     /// Whether it is the last word of the slot; if not, which.
-    #[inline]
+    #[inline(always)]
     fn word(&mut self, slot: usize, word: &'static str) {
         let last = &mut self.memory.last_words[slot % SLOT_COUNT];
         let is_same = core::ptr::eq::<str>(*last, word);
@@ -225,26 +285,34 @@ impl<'a> Packer<'a> {
     }
 
     /// 0 and the text where it is new, otherwise its place among those that were new, from 1.
-    #[inline]
+    #[inline(always)]
     fn place_of(&mut self, word: &'static str) {
-        let address = word.as_ptr().addr();
-        let memory = &mut *self.memory;
-        let cached = &mut memory.words[(address ^ address >> 8 ^ word.len()) % CACHED_WORDS];
+        let memory = &*self.memory;
+        let cached = &memory.words[cache_place(word)];
         if cached.round == memory.round && core::ptr::eq::<str>(cached.word, word) {
             let place = cached.place;
             return self.plain(place.into());
         }
+        self.new_word(word);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn new_word(&mut self, word: &'static str) {
+        let memory = &mut *self.memory;
         memory.count += 1;
-        *cached = CachedWord { word, place: memory.count, round: memory.round };
+        memory.words[cache_place(word)] = CachedWord { word, place: memory.count, round: memory.round };
         self.plain(0);
         self.text(word);
     }
 
+    #[inline(never)]
     fn text(&mut self, text: &str) {
         self.plain(text.len() as u64);
         self.bytes(text.as_bytes());
     }
 
+    #[inline(never)]
     fn bytes(&mut self, bytes: &[u8]) {
         match self.memory.out.get_mut(self.at..self.at + bytes.len()) {
             Some(place) => place.copy_from_slice(bytes),
@@ -298,6 +366,8 @@ impl Default for Recall {
 pub enum Unpacked {
     /// An event.
     Event(Event),
+    /// The work request was accepted that the last event is about to post: see [`Event::acceptance`].
+    Acceptance,
     /// Something that is no event.
     Note {
         /// Its name.
@@ -326,6 +396,9 @@ impl Recall {
     pub fn unpack(&mut self, bytes: &[u8], notes: &[&str]) -> Option<Unpacked> {
         let mut from = Unpacker { bytes, whole: bytes, bit_count: 0, recall: self };
         let name = from.placed_word()?;
+        if name == ACCEPTED_MARK {
+            return Some(Unpacked::Acceptance);
+        }
         if notes.contains(&name) {
             let at = from.plain()?;
             // A number takes a byte at least, a text too: so a list is no longer than what follows.
@@ -424,7 +497,7 @@ impl<'a> Unpacker<'a> {
 macro_rules! structures {
     ($( $Type:ident { $( $field:ident ),+ } )+) => {$(
         impl Packed for $Type {
-            #[inline]
+            #[inline(always)]
             fn pack(&self, _: usize, to: &mut Packer<'_>) {
                 $( self.$field.pack(const { slot_of(stringify!($field)) }, to); )+
             }
@@ -446,6 +519,7 @@ macro_rules! variants {
         }
     )+) => {$(
         impl $Type {
+            #[inline(always)]
             fn pack_fields(&self, to: &mut Packer<'_>) {
                 match self {
                     $( Self::$Variant $({ $( $field ),+ })? $(( $inner ))? => {
@@ -486,7 +560,7 @@ macro_rules! variants {
 macro_rules! words {
     ($($Type:ident),+ $(,)?) => {
         $(impl Packed for $Type {
-            #[inline]
+            #[inline(always)]
             fn pack(&self, slot: usize, to: &mut Packer<'_>) {
                 to.word(slot, self.name());
             }
@@ -502,7 +576,7 @@ macro_rules! words {
 macro_rules! numbers {
     ($($Type:ty => $make:expr, $value:expr;)+) => {
         $(impl Packed for $Type {
-            #[inline]
+            #[inline(always)]
             fn pack(&self, slot: usize, to: &mut Packer<'_>) {
                 to.number(slot, u64::from($value(*self)));
             }
@@ -521,7 +595,7 @@ with_words!(words);
 with_numbers!(numbers);
 
 impl<T: Packed> Packed for Option<T> {
-    #[inline]
+    #[inline(always)]
     fn pack(&self, slot: usize, to: &mut Packer<'_>) {
         to.bit(self.is_some());
         if let Some(value) = self {
@@ -536,7 +610,7 @@ impl<T: Packed> Packed for Option<T> {
 }
 
 impl Packed for bool {
-    #[inline]
+    #[inline(always)]
     fn pack(&self, _: usize, to: &mut Packer<'_>) {
         to.bit(*self);
     }
@@ -559,7 +633,7 @@ impl Packed for i32 {
 }
 
 impl Packed for &'static str {
-    #[inline]
+    #[inline(always)]
     fn pack(&self, slot: usize, to: &mut Packer<'_>) {
         to.word(slot, self);
     }
@@ -642,7 +716,7 @@ impl Packed for RefusalCause {
 }
 
 impl Packed for Pieces {
-    #[inline]
+    #[inline(always)]
     fn pack(&self, _: usize, to: &mut Packer<'_>) {
         self.count.pack(const { slot_of("count") }, to);
         self.bytes.pack(const { slot_of("bytes") }, to);
@@ -687,7 +761,7 @@ impl Packed for Call {
 /// The opcode as on the wire, the flags of the BTH, which further headers follow, and all of them in the order in which
 /// they are declared.
 impl Packed for Headers {
-    #[inline]
+    #[inline(always)]
     fn pack(&self, _: usize, to: &mut Packer<'_>) {
         let Self { bth, xrc, deth, feth, reth, atomic, aeth, atomic_ack, immediate, invalidate } = self;
         let flag = |set: bool, bit: u32| u64::from(set) << bit;

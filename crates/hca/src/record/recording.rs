@@ -20,7 +20,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::time::{SystemTime, UNIX_EPOCH};
-use trace::{Call, Event, Kind};
+use trace::Event;
 
 /// How many blocks are mapped at a time, once the recording has as many.
 const MAX_WINDOW_BLOCKS: u64 = 16;
@@ -97,8 +97,8 @@ struct Inside {
     /// How many blocks a ring has; 0 if all are kept.
     ring: u64,
     path: PathBuf,
-    /// The work request that the last event said would be posted.
-    posting: Option<u64>,
+    /// What follows if the work request was accepted that the last event posts.
+    posting: Option<Event>,
     /// Nothing has been written yet, or nothing is written any more.
     state: State,
 }
@@ -163,41 +163,33 @@ impl Recorder {
 impl Inside {
     #[inline]
     fn record(&mut self, event: &Event) {
-        // The call says all that the NIC says of work that it has accepted.
-        let posting = match event.kind {
-            Kind::Called { call: Call::PostSend { wr_id, .. } | Call::PostReceive { wr_id, .. }, .. } => Some(wr_id),
-            Kind::WorkPosted { wr_id, .. } if self.posting == Some(wr_id) => {
-                self.posting = None;
-                return;
-            }
-            _ => None,
-        };
-        self.posting = posting;
-        if let (State::Going, Some(block)) = (self.state, self.file.block())
-            && self.writer.event(block, event)
+        // Of work that was accepted the call has said all.
+        if let Some(posting) = self.posting.take()
+            && posting == *event
+            && self.try_add(|writer, block| writer.acceptance(block))
         {
             return;
         }
         self.add(event.at, |writer, block| writer.event(block, event));
+        self.posting = event.acceptance();
     }
 
-    #[cold]
+    #[inline]
     fn add(&mut self, at: u64, add: impl Fn(&mut BlockWriter, &mut [u8]) -> bool) {
-        if self.state == State::Going
-            && let Some(block) = self.file.block()
-            && add(&mut self.writer, block)
-        {
-            return;
+        // What has no room in an empty block is left out.
+        if !self.try_add(&add) && self.begin_block(at) && !self.try_add(&add) {
+            self.begin_block(at);
         }
-        if self.begin_block(at)
-            && let Some(block) = self.file.block()
-        {
-            // What has no room in an empty block is left out.
-            add(&mut self.writer, block);
-        }
+        self.posting = None;
+    }
+
+    #[inline]
+    fn try_add(&mut self, add: impl FnOnce(&mut BlockWriter, &mut [u8]) -> bool) -> bool {
+        self.state == State::Going && self.file.block().is_some_and(|block| add(&mut self.writer, block))
     }
 
     /// Begins the next block; false if there is none.
+    #[cold]
     fn begin_block(&mut self, at: u64) -> bool {
         let sequence = match self.state {
             State::Ended => return false,
