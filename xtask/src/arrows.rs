@@ -80,6 +80,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cm",
             "checks",
             "failures",
+            "recording",
+            "web",
             "hca",
             "inventory",
             "netlink",

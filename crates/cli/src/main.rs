@@ -27,6 +27,7 @@ mod simulate;
 mod station;
 mod style;
 mod torture;
+mod view;
 mod why;
 
 use clap::error::ErrorKind;
@@ -73,6 +74,7 @@ enum Command {
     Torture(torture::Options),
     Explain(explain::Options),
     Why(why::Options),
+    View(view::Options),
     Completions(completions::Options),
     #[command(hide = true)]
     ClusterMember(cluster::MemberOptions),
@@ -115,6 +117,7 @@ fn main() -> ExitCode {
         Command::Manual(options) => manual::run(&options, Arguments::command()),
         Command::Explain(options) => explain::run(&options, out),
         Command::Why(options) => why::run(&options, out),
+        Command::View(options) => view::run(&options, out),
         Command::Completions(options) => completions::run(&options, out),
         Command::Peer(options) => second_side::run(&options),
         Command::Tidy(options) => run::files::tidy(&options),
