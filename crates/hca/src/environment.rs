@@ -21,9 +21,9 @@ use crate::record::capture::Capture;
 use crate::record::file::RecordFile;
 use crate::record::log;
 #[cfg(feature = "capture")]
-pub use crate::record::recording::RecordingPlan;
-#[cfg(feature = "capture")]
 use crate::record::recording::Recorder;
+#[cfg(feature = "capture")]
+pub use crate::record::recording::RecordingPlan;
 pub use ::host::environment::variable;
 #[cfg(feature = "capture")]
 use ::host::standard_error::StandardError;

@@ -103,7 +103,12 @@ impl BlockWriter {
     }
 
     #[inline]
-    fn add(&mut self, block: &mut [u8], texts: &[&str], pack: impl FnOnce(&mut Memory) -> Option<PackedBytes<'_>>) -> bool {
+    fn add(
+        &mut self,
+        block: &mut [u8],
+        texts: &[&str],
+        pack: impl FnOnce(&mut Memory) -> Option<PackedBytes<'_>>,
+    ) -> bool {
         if self.is_full {
             return false;
         }

@@ -95,7 +95,8 @@ impl FileHeader {
             let bytes = bytes.get(at..at + 4)?.try_into().ok()?;
             Some(u32::from_le_bytes(bytes))
         };
-        let (Some(version), Some(block), Some(ring_blocks), Some(length)) = (number(8), number(12), number(16), number(20))
+        let (Some(version), Some(block), Some(ring_blocks), Some(length)) =
+            (number(8), number(12), number(16), number(20))
         else {
             return Err(cut);
         };

@@ -49,9 +49,9 @@ mod json_fields;
 mod json_lines;
 #[cfg(feature = "json")]
 mod json_reader;
+pub mod packed;
 #[cfg(feature = "std")]
 mod pcapng;
-pub mod packed;
 mod peer_reason;
 mod printable;
 mod reason;

@@ -156,7 +156,13 @@ impl Memory {
 
     /// Packs something that is no event: its name, its time, numbers, and how long texts are. The caller writes the texts
     /// behind it, one after the other.
-    pub fn pack_note(&mut self, name: &'static str, at: u64, numbers: &[u64], texts: &[&str]) -> Option<PackedBytes<'_>> {
+    pub fn pack_note(
+        &mut self,
+        name: &'static str,
+        at: u64,
+        numbers: &[u64],
+        texts: &[&str],
+    ) -> Option<PackedBytes<'_>> {
         let mut packer = Packer::new(self);
         packer.place_of(name);
         packer.plain(at);
@@ -237,7 +243,7 @@ impl<'a> Packer<'a> {
     fn bit(&mut self, bit: bool) {
         self.bits |= u64::from(bit) << (self.bit_count % 64);
         self.bit_count += 1;
-        if self.bit_count % 64 == 0 {
+        if self.bit_count.is_multiple_of(64) {
             self.full[(self.bit_count as usize / 64 - 1) % FULL_BIT_WORDS] = self.bits;
             self.bits = 0;
         }
@@ -404,7 +410,8 @@ impl Recall {
             // A number takes a byte at least, a text too: so a list is no longer than what follows.
             let numbers = (0..from.count()?).map(|_| from.plain()).collect::<Option<_>>()?;
             let lengths = (0..from.count()?).map(|_| from.plain()).collect::<Option<Vec<u64>>>()?;
-            let texts = lengths.into_iter().map(|length| from.text_of(length).map(Into::into)).collect::<Option<_>>()?;
+            let texts =
+                lengths.into_iter().map(|length| from.text_of(length).map(Into::into)).collect::<Option<_>>()?;
             return Some(Unpacked::Note { name, at, numbers, texts });
         }
         let at = from.number(AT_SLOT)?;

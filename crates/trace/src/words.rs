@@ -26,4 +26,3 @@ pub(crate) fn intern(word: &str) -> Option<&'static str> {
     words.insert(kept);
     Some(kept)
 }
-

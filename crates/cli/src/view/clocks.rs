@@ -83,7 +83,8 @@ impl Crossings {
                         true => (at_least, at_most),
                         false => (at_most.map(i64::saturating_neg), at_least.map(i64::saturating_neg)),
                     };
-                    let (low, high) = (low.map(|low| low.saturating_add(base)), high.map(|high| high.saturating_add(base)));
+                    let (low, high) =
+                        (low.map(|low| low.saturating_add(base)), high.map(|high| high.saturating_add(base)));
                     *place = Some(match (low, high) {
                         (Some(low), Some(high)) if low > high => low / 2 + high / 2,
                         (low, high) => 0.max(low.unwrap_or(i64::MIN)).min(high.unwrap_or(i64::MAX)),
@@ -142,7 +143,9 @@ impl Alignment {
                 )
             }
             (count, None) => {
-                format!("Clocks were aligned by {base} and {count} packets, which went one way only between some processes.")
+                format!(
+                    "Clocks were aligned by {base} and {count} packets, which went one way only between some processes."
+                )
             }
         }
     }

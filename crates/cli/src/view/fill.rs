@@ -69,9 +69,10 @@ pub fn timeline(mut sources: Vec<Source>, title: &str) -> Result<Timeline, Failu
         Some((_, wall)) => wall,
         None => 0,
     };
-    let begins = sources.iter().zip(&firsts).filter_map(|(source, first)| {
-        Some(clock(source) + i128::from(first.as_ref()?.at()))
-    });
+    let begins = sources
+        .iter()
+        .zip(&firsts)
+        .filter_map(|(source, first)| Some(clock(source) + i128::from(first.as_ref()?.at())));
     let origin = begins.min().unwrap_or(0);
     let wall = sources.first().and_then(Source::ahead).map_or(0, |(monotonic, wall)| match same_host {
         true => origin - monotonic + wall,
@@ -237,7 +238,8 @@ impl Filler {
                 if !self.work[lane.0 as usize].accepts(*wr_id, *queue == trace::Queue::Send) {
                     let queue = if *queue == trace::Queue::Send { Queue::Send } else { Queue::Receive };
                     let (opcode, event) = (self.run.names.add(opcode), at(EventKind::Post));
-                    let message = Message { queue, opcode, bytes: *bytes, posted: Some(time), ..Message::new(lane, *wr_id) };
+                    let message =
+                        Message { queue, opcode, bytes: *bytes, posted: Some(time), ..Message::new(lane, *wr_id) };
                     let message = self.run.add_message(message);
                     self.work[lane.0 as usize].posts(*wr_id, queue, true, message);
                     let fields = [("wr_id", Value::Number(*wr_id)), ("bytes", Value::Number(*bytes))];
@@ -336,7 +338,9 @@ impl Filler {
                     Kind::AccessRefused { .. } => (EventKind::Nak, flags::ERROR),
                     Kind::AsyncEvent { .. } => (EventKind::Async, 0),
                     Kind::CqOverflowed { .. } => (EventKind::Async, flags::ERROR),
-                    Kind::TimerSet { .. } | Kind::TimerCleared { .. } | Kind::WindowChanged { .. } => (EventKind::Flow, 0),
+                    Kind::TimerSet { .. } | Kind::TimerCleared { .. } | Kind::WindowChanged { .. } => {
+                        (EventKind::Flow, 0)
+                    }
                     Kind::RateChanged { .. } => (EventKind::Flow, 0),
                     _ => (EventKind::Other, 0),
                 };
@@ -367,9 +371,7 @@ impl Filler {
                 Argument::Flag(flag) => Value::Flag(flag),
                 Argument::Text(text) => Value::Name(self.run.names.add(text)),
                 Argument::Access(access) => Value::Name(self.run.names.add(&access.to_string())),
-                Argument::Bytes(bytes) => {
-                    Value::Name(self.run.names.add(&wire::Gid::new(*bytes).to_string()))
-                }
+                Argument::Bytes(bytes) => Value::Name(self.run.names.add(&wire::Gid::new(*bytes).to_string())),
                 Argument::Pieces(pieces) => {
                     if let Some(piece) = pieces.kept().first() {
                         fields.push(("address", Value::Hex(piece.address)));
@@ -625,7 +627,8 @@ impl Filler {
                 if let Some(message) = self.run.message_mut(*send) {
                     message.partner = Some(*receive);
                 }
-                let (posted, sent) = self.run.messages().get(send.0 as usize).map_or((None, None), |m| (m.arrived, m.sent));
+                let (posted, sent) =
+                    self.run.messages().get(send.0 as usize).map_or((None, None), |m| (m.arrived, m.sent));
                 if let Some(message) = self.run.message_mut(*receive) {
                     message.partner = Some(*send);
                     message.arrived = posted;

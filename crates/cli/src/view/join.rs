@@ -138,7 +138,13 @@ impl Directions {
     }
 
     /// The lane that a packet of this lane is for.
-    fn target(&self, from: LaneId, dest: Qpn, lanes: &[(u32, u32)], by_number: &HashMap<u32, Vec<LaneId>>) -> Option<LaneId> {
+    fn target(
+        &self,
+        from: LaneId,
+        dest: Qpn,
+        lanes: &[(u32, u32)],
+        by_number: &HashMap<u32, Vec<LaneId>>,
+    ) -> Option<LaneId> {
         let number = lanes[from.0 as usize].1;
         let candidates = by_number.get(&dest.value())?;
         match candidates[..] {
@@ -245,7 +251,8 @@ fn join(
         if sure && candidates.len() != 1 {
             continue;
         }
-        let was_sent = |place: &&usize| sent[**place].time.saturating_add(sender) <= time.saturating_add(CLOCK_SLACK_NANOS);
+        let was_sent =
+            |place: &&usize| sent[**place].time.saturating_add(sender) <= time.saturating_add(CLOCK_SLACK_NANOS);
         let Some(place) = candidates
             .iter()
             .filter(was_sent)

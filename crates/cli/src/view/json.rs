@@ -57,9 +57,13 @@ pub fn write(run: &Timeline, out: &mut impl Write) -> io::Result<()> {
         if event.duration > 0 {
             fields["duration"] = json!(event.duration);
         }
-        for (name, flag) in [("again", flags::AGAIN), ("lost", flags::LOST), ("duplicate", flags::DUPLICATE),
-            ("nak", flags::NAK), ("error", flags::ERROR)]
-        {
+        for (name, flag) in [
+            ("again", flags::AGAIN),
+            ("lost", flags::LOST),
+            ("duplicate", flags::DUPLICATE),
+            ("nak", flags::NAK),
+            ("error", flags::ERROR),
+        ] {
             if event.flags & flag != 0 {
                 fields[name] = json!(true);
             }

@@ -77,7 +77,13 @@ impl LaneWork {
     }
 
     /// A packet leaves: the work request that it belongs to.
-    pub fn sends_packet(&mut self, headers: &Headers, packets: u32, wr_id: Option<u64>, again: bool) -> Option<MessageId> {
+    pub fn sends_packet(
+        &mut self,
+        headers: &Headers,
+        packets: u32,
+        wr_id: Option<u64>,
+        again: bool,
+    ) -> Option<MessageId> {
         if headers.bth.opcode.operation().is_response() {
             return None;
         }

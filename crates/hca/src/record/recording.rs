@@ -289,14 +289,7 @@ impl MappedFile {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a fresh mapping at an address of the kernel's choice.
         let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                length as usize,
-                protection,
-                libc::MAP_SHARED,
-                fd,
-                offset as libc::off_t,
-            )
+            libc::mmap(std::ptr::null_mut(), length as usize, protection, libc::MAP_SHARED, fd, offset as libc::off_t)
         };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -395,7 +388,8 @@ mod tests {
         assert_eq!(plan("rec,ring=64M"), Ok(("rec".into(), Some(64 << 20))));
         assert_eq!(plan("a,b,ring=128k"), Ok(("a,b".into(), Some(128 << 10))));
         assert_eq!(plan("rec,ring=1G"), Ok(("rec".into(), Some(1 << 30))));
-        for wrong in ["", ",ring=64M", "rec,ring=", "rec,ring=127K", "rec,ring=-1M", "rec,ring=9999999999G", "r,ring=é"] {
+        for wrong in ["", ",ring=64M", "rec,ring=", "rec,ring=127K", "rec,ring=-1M", "rec,ring=9999999999G", "r,ring=é"]
+        {
             assert!(plan(wrong).is_err(), "{wrong}");
         }
     }

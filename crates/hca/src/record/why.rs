@@ -118,8 +118,16 @@ impl Why {
     pub fn new(asked: Asked, witness: Box<dyn Witness + Send>, wake: impl Fn() + Send + Sync + 'static) -> Why {
         let Asked { settings, format, spool, listeners, recorder } = asked;
         let spool = spool.and_then(|path| Spool::open(&path));
-        let teller =
-            Teller { format, spool, listeners, recorder, at: 0, validates: settings.validate, events: 0, printed: BTreeMap::new() };
+        let teller = Teller {
+            format,
+            spool,
+            listeners,
+            recorder,
+            at: 0,
+            validates: settings.validate,
+            events: 0,
+            printed: BTreeMap::new(),
+        };
         let inside =
             Inside { checker: Checker::new(settings), witness, teller, last: 0, ended: false, spare: Vec::new() };
         Why {
@@ -458,7 +466,13 @@ pub(crate) struct Asked {
 impl Asked {
     /// What a Rust program asks for in code.
     pub fn in_code(settings: Settings, listener: Sender<Finding>) -> Asked {
-        Asked { settings, format: Format::Silent, spool: None, listeners: vec![listener], recorder: FindingRecorder::default() }
+        Asked {
+            settings,
+            format: Format::Silent,
+            spool: None,
+            listeners: vec![listener],
+            recorder: FindingRecorder::default(),
+        }
     }
 }
 

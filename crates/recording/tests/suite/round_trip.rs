@@ -172,8 +172,12 @@ fn kind() -> impl Strategy<Value = Kind> {
         word().prop_map(StateCause::PeerRequest),
     ];
     prop_oneof![
-        (number(), queue(), word(), number())
-            .prop_map(|(wr_id, queue, opcode, bytes)| Kind::WorkPosted { wr_id, queue, opcode, bytes }),
+        (number(), queue(), word(), number()).prop_map(|(wr_id, queue, opcode, bytes)| Kind::WorkPosted {
+            wr_id,
+            queue,
+            opcode,
+            bytes
+        }),
         (headers(), short(), short(), prop::option::of(number()), any::<bool>()).prop_map(
             |(headers, payload_len, packets, wr_id, retransmit)| Kind::PacketSent {
                 headers,
@@ -183,8 +187,11 @@ fn kind() -> impl Strategy<Value = Kind> {
                 retransmit
             }
         ),
-        (headers(), short(), short())
-            .prop_map(|(headers, payload_len, packets)| Kind::PacketReceived { headers, payload_len, packets }),
+        (headers(), short(), short()).prop_map(|(headers, payload_len, packets)| Kind::PacketReceived {
+            headers,
+            payload_len,
+            packets
+        }),
         (prop::option::of(headers()), one_of(DropReason::ALL))
             .prop_map(|(headers, reason)| Kind::PacketDropped { headers, reason }),
         (word(), word(), state).prop_map(|(from, to, cause)| Kind::StateChanged { from, to, cause }),
@@ -200,10 +207,16 @@ fn kind() -> impl Strategy<Value = Kind> {
         ),
         (short(), call()).prop_map(|(thread, call)| Kind::Called { thread, call }),
         (one_of(Timer::ALL), number()).prop_map(|(timer, deadline)| Kind::TimerSet { timer, deadline }),
-        (one_of(RetryCause::ALL), psn(), any::<Option<u8>>())
-            .prop_map(|(cause, from, left)| Kind::Retry { cause, from, left }),
-        (short(), short(), one_of(WindowCause::ALL))
-            .prop_map(|(from, to, cause)| Kind::WindowChanged { from, to, cause }),
+        (one_of(RetryCause::ALL), psn(), any::<Option<u8>>()).prop_map(|(cause, from, left)| Kind::Retry {
+            cause,
+            from,
+            left
+        }),
+        (short(), short(), one_of(WindowCause::ALL)).prop_map(|(from, to, cause)| Kind::WindowChanged {
+            from,
+            to,
+            cause
+        }),
         (short(), one_of(ConnectionEnd::ALL))
             .prop_map(|(local_comm_id, by)| Kind::ConnectionEnded { local_comm_id, by }),
         (".{0,60}", short(), ".{0,90}", any::<bool>()).prop_map(|(script, line, what, ends)| Kind::Injected {
@@ -282,7 +295,12 @@ fn a_ring_has_the_newest_blocks() {
     let posted = |number: u64| Event {
         at: number,
         qpn: None,
-        kind: Kind::WorkPosted { wr_id: number.wrapping_mul(0x9e37_79b9_7f4a_7c15), queue: Queue::Send, opcode: "SEND", bytes: 64 },
+        kind: Kind::WorkPosted {
+            wr_id: number.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            queue: Queue::Send,
+            opcode: "SEND",
+            bytes: 64,
+        },
     };
     for number in 0..100_000 {
         file.event(&posted(number));
