@@ -96,7 +96,7 @@ pub struct Names {
 const NAME_LENGTH_MAX: usize = 400;
 
 /// So many texts are kept; what comes later is `…`.
-const NAMES_MAX: usize = 1 << 20;
+const NAMES_MAX: usize = 1 << 17;
 
 impl Default for Names {
     fn default() -> Self {
@@ -568,5 +568,38 @@ impl Timeline {
             };
             (name, value)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_names_are_cut_between_characters_and_too_many_are_one() {
+        let mut names = Names::default();
+        let long = names.add(&"é".repeat(5_000));
+        assert_eq!(names.text(long).chars().count(), NAME_LENGTH_MAX);
+        assert_eq!(names.add(&"é".repeat(6_000)), long);
+        for number in 0..NAMES_MAX {
+            names.add(&number.to_string());
+        }
+        assert_eq!(names.texts().len(), NAMES_MAX);
+        let late = names.add("one more");
+        assert_eq!(names.text(late), "…");
+        assert_eq!(names.text(Name(u32::MAX)), "");
+    }
+
+    #[test]
+    fn fields_are_those_that_were_given() {
+        let mut run = Timeline::new("fields", 0);
+        let process = run.add_process(Process::default());
+        let given = [("psn", Value::Number(7)), ("rkey", Value::Hex(9)), ("again", Value::Flag(true))];
+        run.add_event(Event::new(1, process, EventKind::Other), &[]);
+        let event = run.add_event(Event::new(1, process, EventKind::Other), &given);
+        run.add_event(Event::new(1, process, EventKind::Other), &given);
+        assert_eq!(run.fields(event).collect::<Vec<_>>(), given);
+        assert_eq!((run.fields(EventId(0)).count(), run.fields(EventId(99)).count()), (0, 0));
+        assert_eq!(run.shapes.lists.len(), 2);
     }
 }

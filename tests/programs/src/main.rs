@@ -29,6 +29,7 @@ mod migration;
 mod mpi;
 mod multicast;
 mod notes;
+mod observing;
 mod packages;
 mod perftest;
 mod pingpong;
@@ -47,6 +48,7 @@ mod steady;
 mod ucx;
 mod usage;
 mod vendored;
+mod viewing;
 
 use runner::Settings;
 use scoreboard::Row;
@@ -137,6 +139,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("unshare", "util-linux"),
     ("stdbuf", "coreutils"),
     ("strace", "strace"),
+    ("chromium", "chromium"),
     ("tshark", "tshark"),
     ("cc", "gcc"),
     ("make", "make"),
@@ -221,6 +224,8 @@ fn all_tests() -> Vec<Test> {
         dying::tests(),
         examples::tests(),
         notes::tests(),
+        observing::tests(),
+        viewing::tests(),
         multicast::tests(),
         packages::tests(),
         pingpong::tests(),
