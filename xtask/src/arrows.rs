@@ -27,7 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("mad", &["wire", "trace"]),
     ("checks", &["wire", "trace"]),
     // The format of recordings, for those who write them and those who read them.
-    ("recording", &["trace"]),
+    ("recording", &["wire", "trace"]),
     // A language and its machine: it knows nothing of the NIC that breaks.
     ("failures", &[]),
     ("host", &["wire", "latch"]),
@@ -103,6 +103,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "mad",
             "checks",
             "failures",
+            "recording",
             "memory",
             "host",
             "inventory",
@@ -118,7 +119,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     // Tests between processes, at the level of the NIC and of the safe API, and the program that is the other process.
-    ("processes", &["host", "trace", "wire", "transport", "memory", "hca", "ubiverbs"]),
+    ("processes", &["host", "trace", "wire", "transport", "memory", "recording", "hca", "ubiverbs"]),
     // Starts programs; uses nothing of ours.
     ("programs", &[]),
     // Programs of the book's pages.

@@ -90,9 +90,9 @@ fn title(sources: &[Source], paths: &[PathBuf]) -> String {
         sources.iter().map(|source| source.header().fact(recording::FileHeader::PROGRAM)).collect();
     programs.sort_unstable();
     programs.dedup();
-    match programs[..] {
-        [] => paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", "),
-        [ref programs @ ..] => programs.join(", "),
+    match programs.is_empty() {
+        true => paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", "),
+        false => programs.join(", "),
     }
 }
 

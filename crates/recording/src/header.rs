@@ -20,7 +20,7 @@ pub const MINOR_VERSION: u16 = 0;
 const FIXED_BYTES: usize = 24;
 
 /// How many bytes of facts are written and read.
-const MAX_FACTS: usize = 32 << 10;
+const MAX_FACTS: usize = 16 << 10;
 
 /// How many facts are read.
 const MAX_FACT_COUNT: usize = 256;

@@ -6,6 +6,7 @@
 //! |---|---|---|
 //! | [`header`] | the beginning of a file: what was recorded, and on which clocks | no |
 //! | [`block`] | events and notes in blocks, each of which can be read alone | no |
+//! | [`recent`] | the newest events, until they are packed | no |
 //! | [`reader`] | a file, as events and notes | yes |
 //!
 //! This crate opens no file and knows no clock: a writer is given memory and times, a reader something to read from. The
@@ -21,9 +22,10 @@ pub mod block;
 pub mod header;
 #[cfg(feature = "std")]
 pub mod reader;
+pub mod recent;
 
 pub use block::{BlockStart, BlockWriter};
 pub use header::{FileHeader, HeaderError};
 #[cfg(feature = "std")]
 pub use reader::{Entry, Reader, RecordingError};
-pub use trace::packed::Memory;
+pub use recent::RecentWriter;

@@ -12,6 +12,7 @@ use trace::packed::{Recall, Unpacked};
 
 use crate::block::{BLOCK_BYTES, BLOCK_HEAD_BYTES, BlockStart, next_record};
 use crate::header::{FileHeader, HeaderError};
+use crate::recent::{self, RECENT_AT, RECENT_BYTES};
 
 /// Findings of the checker, one JSON object each.
 pub const FINDING_NOTE: &str = "finding";
@@ -89,6 +90,10 @@ pub struct Reader<R> {
     /// Where the records of the block end.
     end: usize,
     recall: Recall,
+    /// The newest events of a process that had no time to pack them.
+    recent: std::collections::VecDeque<Event>,
+    /// The last that was read.
+    newest: Option<Event>,
     /// What follows the last event if its work request was accepted.
     acceptance: Option<Event>,
     first: Option<BlockStart>,
@@ -108,6 +113,7 @@ impl<R: Read + Seek> Reader<R> {
         let length = from.seek(SeekFrom::End(0))?;
         let read = read_at(&mut from, 0, &mut block)?;
         let header = FileHeader::from_bytes(&block[..read])?;
+        let recent = block[..read].get(RECENT_AT..RECENT_AT + RECENT_BYTES).map_or_else(Vec::new, recent::read);
         let count = length.div_ceil(BLOCK_BYTES as u64).saturating_sub(1).min(MAX_BLOCKS);
         let (mut blocks, mut damaged) = (Vec::new(), 0);
         let mut head = [0; BLOCK_HEAD_BYTES];
@@ -134,6 +140,8 @@ impl<R: Read + Seek> Reader<R> {
             at: 0,
             end: 0,
             recall: Recall::default(),
+            recent: recent.into(),
+            newest: None,
             acceptance: None,
             first: None,
             last: None,
@@ -193,10 +201,13 @@ impl<R: Read + Seek> Reader<R> {
         loop {
             let records = &self.block[self.at.min(self.end)..self.end];
             if records.is_empty() {
-                if !self.next_block()? {
-                    return Ok(None);
+                if self.next_block()? {
+                    continue;
                 }
-                continue;
+                // The oldest of them may be packed, too, if the process ended when it just was.
+                let newest = self.newest.take();
+                let next = self.recent.pop_front().filter(|event| newest.as_ref() != Some(event));
+                return Ok(next.or_else(|| self.recent.pop_front()).map(Entry::Event));
             }
             let Some((record, rest)) = next_record(records) else {
                 // A file that was cut off ends in a record.
@@ -214,6 +225,7 @@ impl<R: Read + Seek> Reader<R> {
                 Some(entry) => {
                     if let Entry::Event(event) = &entry {
                         self.acceptance = event.acceptance();
+                        self.newest = Some(*event);
                     }
                     return Ok(Some(entry));
                 }

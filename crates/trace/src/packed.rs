@@ -365,6 +365,13 @@ impl Default for Recall {
     }
 }
 
+/// A word of a file, as events carry it; none if it is too long, or one of too many.
+#[cfg(feature = "std")]
+#[must_use]
+pub fn kept_word(word: &str) -> Option<&'static str> {
+    crate::words::intern(word)
+}
+
 /// What was packed.
 #[cfg(feature = "std")]
 #[derive(Clone, PartialEq, Eq, Debug)]

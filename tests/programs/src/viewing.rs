@@ -176,7 +176,8 @@ fn ranks(stage: &Stage) -> Result<(), String> {
         let processes = page.ask("ubiverbs.rows().filter((row) => row.type === 'program').map((row) => row.process)");
         assert!(processes.as_array().unwrap().len() >= 4, "{processes}");
         // Each rank speaks with others: connections whose ends are both drawn, of different processes.
-        let joined = page.number("ubiverbs.rows().filter((row) => row.type === 'gap' && row.lanes.length === 2).length");
+        let joined =
+            page.number("ubiverbs.rows().filter((row) => row.type === 'gap' && row.lanes.length === 2).length");
         assert!(joined >= 6.0, "{joined} connections have both ends");
         page.press("b");
         let drawn = page.ask("ubiverbs.visible()");

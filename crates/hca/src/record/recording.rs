@@ -10,7 +10,8 @@ use latch::Rank;
 use latch::plain::Mutex;
 use recording::block::{BLOCK_BYTES, MAX_TEXT_BYTES};
 use recording::reader::FINDING_NOTE;
-use recording::{BlockStart, BlockWriter, FileHeader};
+use recording::recent::{RECENT_AT, RECENT_BYTES};
+use recording::{BlockStart, BlockWriter, FileHeader, RecentWriter};
 use std::fmt;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -19,6 +20,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 use trace::Event;
 
@@ -87,9 +89,13 @@ fn ring_bytes(text: &str) -> Option<u64> {
 /// A recording under way.
 pub(crate) struct Recorder {
     inside: Mutex<Inside>,
+    /// There may be events to be packed.
+    waits: AtomicBool,
 }
 
 struct Inside {
+    recent: RecentWriter,
+    recent_area: RecentArea,
     file: MappedFile,
     writer: BlockWriter,
     /// The number of the block that is being written.
@@ -127,7 +133,10 @@ impl Recorder {
         let header = FileHeader { ring_blocks, facts: facts(program) };
         file.write_all_at(&header.to_bytes(), 0)?;
         let file = MappedFile { file: Descriptor::keep(above_standard(OwnedFd::from(file))?), window: None };
+        let recent_area = RecentArea(file.map(0, 1)?);
         let inside = Inside {
+            recent: RecentWriter::default(),
+            recent_area,
             file,
             writer: BlockWriter::default(),
             sequence: 0,
@@ -136,13 +145,17 @@ impl Recorder {
             posting: None,
             state: State::Unbegun,
         };
-        Ok(Recorder { inside: Mutex::new(Rank::Recording, inside) })
+        Ok(Recorder { inside: Mutex::new(Rank::Recording, inside), waits: AtomicBool::new(false) })
     }
 
     /// Records an event.
     #[inline]
     pub fn record(&self, event: &Event) {
         self.inside.lock().record(event);
+        // Without a write where it is so already.
+        if !self.waits.load(Ordering::Relaxed) {
+            self.waits.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Records an event unless another thread is recording.
@@ -152,10 +165,23 @@ impl Recorder {
         }
     }
 
+    /// A poll found nothing, so there is time to pack one of the newest events.
+    #[inline]
+    pub fn catch_up(&self) {
+        if self.waits.load(Ordering::Relaxed)
+            && let Some(mut inside) = self.inside.try_lock()
+        {
+            inside.pack_recent(1);
+            self.waits.store(!inside.recent.is_empty(), Ordering::Relaxed);
+        }
+    }
+
     /// Records what the checker has found.
     pub fn finding(&self, at: u64, json: &str) {
         if json.len() <= MAX_TEXT_BYTES {
-            self.inside.lock().add(at, |writer, block| writer.note(block, FINDING_NOTE, at, &[], &[json]));
+            let mut inside = self.inside.lock();
+            inside.pack_recent(u32::MAX);
+            inside.add(at, |writer, block| writer.note(block, FINDING_NOTE, at, &[], &[json]));
         }
     }
 }
@@ -163,6 +189,29 @@ impl Recorder {
 impl Inside {
     #[inline]
     fn record(&mut self, event: &Event) {
+        if let Some(area) = self.recent_area.bytes()
+            && self.recent.put(area, event)
+        {
+            return;
+        }
+        self.pack_recent(u32::MAX);
+        if !self.recent_area.bytes().is_some_and(|area| self.recent.put(area, event)) {
+            self.pack(event);
+        }
+    }
+
+    /// Packs so many of the newest events.
+    fn pack_recent(&mut self, count: u32) {
+        for _ in 0..count {
+            let Some(event) = self.recent_area.bytes().and_then(|area| self.recent.oldest(area)) else { return };
+            self.pack(&event);
+            if let Some(area) = self.recent_area.bytes() {
+                self.recent.take(area);
+            }
+        }
+    }
+
+    fn pack(&mut self, event: &Event) {
         // Of work that was accepted the call has said all.
         if let Some(posting) = self.posting.take()
             && posting == *event
@@ -217,10 +266,23 @@ impl Inside {
 
 impl Drop for Inside {
     fn drop(&mut self) {
+        self.pack_recent(u32::MAX);
         if self.state == State::Going && self.ring == 0 {
             let length = (1 + self.sequence) * BLOCK_BYTES as u64 + self.writer.length() as u64;
             self.file.cut(length);
         }
+    }
+}
+
+/// Where the newest events are in the file.
+struct RecentArea(Window);
+
+impl RecentArea {
+    #[inline]
+    fn bytes(&mut self) -> Option<&mut [u8]> {
+        // SAFETY: the block of the header is mapped, and this process alone writes it.
+        let header = unsafe { std::slice::from_raw_parts_mut(self.0.base.as_ptr(), BLOCK_BYTES) };
+        header.get_mut(RECENT_AT..RECENT_AT + RECENT_BYTES)
     }
 }
 
@@ -270,15 +332,21 @@ impl MappedFile {
             return Ok(());
         }
         self.window = None;
-        match self.map(place, wanted) {
+        // The header is in front of the blocks.
+        let window = match self.map(place + 1, wanted) {
             // There may be room for less.
-            Err(error) if wanted > 1 && error.raw_os_error() == Some(libc::ENOSPC) => self.map(place, 1),
+            Err(error) if wanted > 1 && error.raw_os_error() == Some(libc::ENOSPC) => self.map(place + 1, 1),
             mapped => mapped,
-        }
+        };
+        let mut window = window?;
+        window.first = place;
+        self.window = Some(window);
+        Ok(())
     }
 
-    fn map(&mut self, first: u64, blocks: u64) -> io::Result<()> {
-        let (offset, length) = ((first + 1) * BLOCK_BYTES as u64, blocks * BLOCK_BYTES as u64);
+    /// Reserves and maps a part of the file.
+    fn map(&self, first: u64, blocks: u64) -> io::Result<Window> {
+        let (offset, length) = (first * BLOCK_BYTES as u64, blocks * BLOCK_BYTES as u64);
         file_size::check(offset + length)?;
         let fd = self.file.raw();
         // SAFETY: numbers.
@@ -295,10 +363,10 @@ impl MappedFile {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast::<u8>()).ok_or(ErrorKind::OutOfMemory)?;
-        self.window = Some(Window { base, first, blocks, current: 0 });
+        let window = Window { base, first, blocks, current: 0 };
         // SAFETY: our own mapping, entire. A forked child has a recording of its own.
         check(unsafe { libc::madvise(base.as_ptr().cast(), length as usize, libc::MADV_DONTFORK) })?;
-        Ok(())
+        Ok(window)
     }
 
     /// Gives back the space behind the end.

@@ -221,9 +221,13 @@ impl Tracing {
         None
     }
 
-    /// A poll found nothing: there may be time for the checker.
+    /// A poll found nothing: there may be time for the checker, and for the recording.
     #[inline]
     pub(crate) fn catch_up(&self) {
+        #[cfg(feature = "capture")]
+        if let Some(recorder) = self.recorder.get() {
+            recorder.catch_up();
+        }
         #[cfg(feature = "checks")]
         if let Some(why) = self.why.get() {
             why.catch_up_if_idle();

@@ -2,8 +2,10 @@
 
 use crate::recorded::{Recorded, entries};
 use proptest::prelude::*;
+use recording::block::BLOCK_BYTES;
 use recording::reader::{FINDING_NOTE, SPAN_NOTE};
-use recording::{Entry, Reader};
+use recording::recent::{RECENT_AT, RECENT_BYTES, RECENT_SLOTS};
+use recording::{Entry, Reader, RecentWriter};
 use std::io::Cursor;
 use trace::{
     Access, Call, ConnectionEnd, DropReason, Event, Failure, Kind, PeerReason, Piece, Queue, RefusalCause, RetryCause,
@@ -250,6 +252,56 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn the_newest_events_are_read_after_those_that_are_packed(
+        packed in prop::collection::vec(event(), 0..20),
+        events in prop::collection::vec(event(), 1..200),
+        is_repeated in any::<bool>(),
+    ) {
+        let mut file = Recorded::new(0);
+        packed.iter().for_each(|event| file.event(event));
+        let mut expected = packed;
+        let mut writer = RecentWriter::default();
+        let end = file.bytes.len().max(BLOCK_BYTES);
+        file.bytes.resize(end, 0);
+        let mut noted = Vec::new();
+        {
+            let area = &mut file.bytes[RECENT_AT..RECENT_AT + RECENT_BYTES];
+            for event in &events {
+                let is_noted = writer.put(area, event);
+                // One that has no slot, or finds none, changes nothing.
+                if is_noted {
+                    noted.push(*event);
+                }
+            }
+            prop_assert!(noted.len() <= RECENT_SLOTS as usize);
+            prop_assert_eq!(writer.oldest(area), noted.first().copied());
+        }
+        // As if the process had ended when it had packed the oldest, and before it said so.
+        if let (true, Some(first)) = (is_repeated, noted.first().copied()) {
+            file.event(&first);
+        }
+        expected.extend(&noted);
+        let read = entries(&file.bytes);
+        let expected: Vec<_> = expected.into_iter().map(Entry::Event).collect();
+        if is_repeated || expected.len() == read.len() {
+            prop_assert_eq!(read, expected);
+        } else {
+            // The last that is packed and the first that is noted may be the same by chance.
+            prop_assert_eq!(read.len() + 1, expected.len());
+        }
+        let area = &mut file.bytes[RECENT_AT..RECENT_AT + RECENT_BYTES];
+        for event in noted {
+            prop_assert_eq!(writer.oldest(area), Some(event));
+            writer.take(area);
+        }
+        prop_assert!(writer.is_empty() && recording::recent::read(area).is_empty());
+    }
+}
+
 #[test]
 fn no_kind_has_the_name_of_a_call() {
     // A call is packed under its own name: one that a kind has would be read as that.
@@ -305,7 +357,7 @@ fn a_ring_has_the_newest_blocks() {
     for number in 0..100_000 {
         file.event(&posted(number));
     }
-    assert_eq!(file.bytes.len(), 4 * recording::block::BLOCK_BYTES);
+    assert_eq!(file.bytes.len(), 4 * BLOCK_BYTES);
     let mut reader = Reader::new(Cursor::new(&file.bytes)).unwrap();
     assert!(reader.overwritten_blocks() > 3);
     let mut expected = None;
