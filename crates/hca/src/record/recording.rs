@@ -8,10 +8,11 @@ use ::host::standard_error::say;
 use ::host::thread::Shield;
 use latch::Rank;
 use latch::plain::Mutex;
-use recording::block::{BLOCK_BYTES, MAX_TEXT_BYTES};
-use recording::reader::FINDING_NOTE;
+use recording::block::BLOCK_BYTES;
 use recording::recent::{RECENT_AT, RECENT_BYTES};
 use recording::{BlockStart, BlockWriter, FileHeader, RecentWriter};
+#[cfg(feature = "checks")]
+use recording::{block::MAX_TEXT_BYTES, reader::FINDING_NOTE};
 use std::fmt;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -22,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
-use trace::Event;
+use trace::{Call, Event, Kind};
 
 /// How many blocks are mapped at a time, once the recording has as many.
 const MAX_WINDOW_BLOCKS: u64 = 16;
@@ -103,6 +104,10 @@ struct Inside {
     /// How many blocks a ring has; 0 if all are kept.
     ring: u64,
     path: PathBuf,
+    /// The time of the last event.
+    last: u64,
+    /// The program has said that it ends.
+    has_ended: bool,
     /// What follows if the work request was accepted that the last event posts.
     posting: Option<Event>,
     /// Nothing has been written yet, or nothing is written any more.
@@ -142,6 +147,8 @@ impl Recorder {
             sequence: 0,
             ring: ring_blocks.into(),
             path,
+            last: 0,
+            has_ended: false,
             posting: None,
             state: State::Unbegun,
         };
@@ -177,6 +184,7 @@ impl Recorder {
     }
 
     /// Records what the checker has found.
+    #[cfg(feature = "checks")]
     pub fn finding(&self, at: u64, json: &str) {
         if json.len() <= MAX_TEXT_BYTES {
             let mut inside = self.inside.lock();
@@ -194,6 +202,8 @@ impl Inside {
         {
             return;
         }
+        self.last = event.at;
+        self.has_ended |= matches!(event.kind, Kind::Called { call: Call::Exit {}, .. });
         self.pack_recent(u32::MAX);
         if !self.recent_area.bytes().is_some_and(|area| self.recent.put(area, event)) {
             self.pack(event);
@@ -266,6 +276,10 @@ impl Inside {
 
 impl Drop for Inside {
     fn drop(&mut self) {
+        // A NIC may be gone before its process is.
+        if !self.has_ended {
+            self.record(&Event { at: self.last, qpn: None, kind: Kind::Called { thread: 0, call: Call::Exit {} } });
+        }
         self.pack_recent(u32::MAX);
         if self.state == State::Going && self.ring == 0 {
             let length = (1 + self.sequence) * BLOCK_BYTES as u64 + self.writer.length() as u64;

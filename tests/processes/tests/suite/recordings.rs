@@ -124,8 +124,9 @@ fn a_disk_that_is_full_ends_the_recording_and_is_told_once() {
     let _turn = turn();
     let scratch = Scratch::new("full");
     let copy = Scratch::new("full-copy");
-    // A file system of its own, which is gone with the process: what is in it is copied.
-    let script = "mount -t tmpfs -o size=192k tmpfs \"$0\" && \"$1\" faults inside && cp \"$0\"/* \"$2\"";
+    // A file system of its own, which is gone with the process: what is in it is copied. There is room for the header, and
+    // none for a block.
+    let script = "mount -t tmpfs -o size=100k tmpfs \"$0\" && \"$1\" faults inside && cp \"$0\"/* \"$2\"";
     let mut command = Command::new("unshare");
     command.args(["--mount", "--map-root-user", "sh", "-c", script]).args([&scratch.0, Path::new(PEER), &copy.0]);
     let output = command.env("UBIVERBS_RECORD", &scratch.0).stdin(Stdio::null()).output();
@@ -135,7 +136,8 @@ fn a_disk_that_is_full_ends_the_recording_and_is_told_once() {
     assert_eq!(told.matches("nothing more is recorded in").count(), 1, "{told}");
     let files = copy.files();
     assert_eq!(files.len(), 1);
-    assert!(events(&files[0].1).len() > 100);
+    // What fitted, and can be read.
+    assert!(!events(&files[0].1).is_empty());
 }
 
 #[test]
