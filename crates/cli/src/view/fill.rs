@@ -226,7 +226,10 @@ impl Filler {
                 let reason = self.run.names.add(reason.name());
                 let mut fields = vec![("reason", Value::Name(reason))];
                 fields.extend(headers.iter().flat_map(|headers| fields_of(headers, 0, 1)));
-                let drawn = Drawn { flags, name, text, ..at(EventKind::PacketDropped) };
+                // What a fault took was not yet at its queue pair; the headers say which that is.
+                let known = |headers: &Headers| self.lanes.get(&(process.0, headers.bth.dest_qpn.value())).copied();
+                let lane = lane.or_else(|| headers.as_ref().and_then(known));
+                let drawn = Drawn { flags, name, text, lane, ..at(EventKind::PacketDropped) };
                 let id = self.run.add_event(drawn, &fields);
                 if let (Some(lane), Some(headers)) = (lane, headers) {
                     self.directions.dropped(lane, Packet::new(id, time, headers, 1));
@@ -336,7 +339,10 @@ impl Filler {
                     Kind::Retry { .. } | Kind::TimerFired { .. } => (EventKind::Retry, 0),
                     Kind::NakSent { .. } | Kind::NakReceived { .. } => (EventKind::Nak, 0),
                     Kind::AccessRefused { .. } => (EventKind::Nak, flags::ERROR),
-                    Kind::AsyncEvent { .. } => (EventKind::Async, 0),
+                    Kind::AsyncEvent { name } => {
+                        let fails = ["FATAL", "_ERR", "ERROR"].iter().any(|word| name.contains(word));
+                        (EventKind::Async, if fails { flags::ERROR } else { 0 })
+                    }
                     Kind::CqOverflowed { .. } => (EventKind::Async, flags::ERROR),
                     Kind::TimerSet { .. } | Kind::TimerCleared { .. } | Kind::WindowChanged { .. } => {
                         (EventKind::Flow, 0)
