@@ -58,6 +58,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     // `link`.
     ("fabric", &["wire", "trace", "transport", "sim", "link"]),
     ("sockets", &["wire", "transport", "latch", "hca", "rsocket"]),
+    // Small programs on the simulator.
+    ("litmus", &["wire", "transport", "sim"]),
     // What the Rust API asks of a NIC. It stands on the core, so that a NIC behind it knows nothing of the API.
     ("seam", &["wire", "transport", "cm"]),
     // Programs under test run on the simulator; their memory is the program's own, and what the device allows is what
@@ -89,6 +91,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "capi",
             "sim",
             "fabric",
+            "litmus",
             "cluster",
         ],
     ),

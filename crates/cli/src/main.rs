@@ -15,9 +15,11 @@ mod exit;
 mod explain;
 mod greeting;
 mod inject;
+mod litmus;
 mod manual;
 mod measure;
 mod meeting;
+mod metrics;
 mod nics;
 mod peer;
 mod ps;
@@ -72,9 +74,11 @@ enum Command {
     Devices(devices::Options),
     Doctor(doctor::Options),
     Ps(ps::Options),
+    Metrics(metrics::Options),
     Cluster(cluster::Options),
     Simulate(simulate::Options),
     Torture(torture::Options),
+    Litmus(litmus::Options),
     Explain(explain::Options),
     Why(why::Options),
     View(view::Options),
@@ -114,10 +118,12 @@ fn main() -> ExitCode {
         Command::Devices(options) => devices::run(&options, out),
         Command::Doctor(options) => doctor::run(&options, out),
         Command::Ps(options) => ps::run(&options, out),
+        Command::Metrics(options) => metrics::run(&options, out),
         Command::Cluster(options) => cluster::run(&options, out),
         Command::ClusterMember(options) => cluster::run_member(&options),
         Command::Simulate(options) => simulate::run(&options, out),
         Command::Torture(options) => torture::run(&options, out),
+        Command::Litmus(options) => litmus::run(&options, out),
         Command::Manual(options) => manual::run(&options, Arguments::command()),
         Command::Explain(options) => explain::run(&options, out),
         Command::Why(options) => why::run(&options, out),

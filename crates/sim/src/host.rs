@@ -8,6 +8,7 @@ pub(crate) use port::World;
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use transport::congestion::{STOCK_BUFFER, WindowConfig};
+use transport::weak::Weakness;
 use transport::{AsyncEvent, Capabilities, Completion, Kind, Limits, ProtectionDomain, QueuePair, Time};
 use wire::{Gid, Mtu, Pkey, Qpn, Srqn};
 
@@ -65,6 +66,8 @@ pub struct HostConfig {
     pub service: u64,
     /// How its congestion windows behave.
     pub window: WindowConfig,
+    /// How weak the order is in which its queue pairs do things; none if they do everything in order and at once.
+    pub weakness: Option<Weakness>,
 }
 
 impl Default for HostConfig {
@@ -75,6 +78,7 @@ impl Default for HostConfig {
             receive_buffer: ReceiveBuffer::Bytes(STOCK_BUFFER),
             service: 0,
             window: WindowConfig::default(),
+            weakness: None,
         }
     }
 }

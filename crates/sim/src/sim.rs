@@ -14,6 +14,7 @@ pub use watch::Shared;
 use std::collections::VecDeque;
 use trace::DropReason;
 use transport::congestion::packet_cost;
+use transport::weak::Turn;
 use transport::{AsyncEvent, Completion, Counts, Inbound, PostError, ReceiveRequest, SendRequest, Sge, SrqEvent, Time};
 use wire::{Psn, Qpn};
 
@@ -132,6 +133,13 @@ impl Sim {
         &mut self.rng
     }
 
+    /// Begins the chance anew by which weak queue pairs do things.
+    pub fn reseed(&mut self, seed: u64) {
+        for host in &mut self.hosts {
+            host.world.reseed(seed);
+        }
+    }
+
     /// Posts a work request to a send queue.
     pub fn post(&mut self, qp: QpId, work: &Work) -> Result<(), PostError> {
         self.post_send(qp, &work.request())
@@ -161,6 +169,9 @@ impl Sim {
             return false;
         }
         world.enter(slot);
+        if world.is_weak() {
+            return false;
+        }
         let Some(train) = slot.qp.send_at_once(net.now, request, world) else { return false };
         self.scratch.resize(train.payload.len() as usize, 0);
         let gathered = train.payload.copy(0, &mut self.scratch, world);
@@ -321,11 +332,16 @@ impl Sim {
             return false;
         }
         slot.armed = None;
-        match slot.qp.poll_timeout() {
+        world.enter(slot);
+        let (own, weak) = (slot.qp.poll_timeout(), world.weak_deadline(at));
+        match own.into_iter().chain(weak).min() {
             Some(deadline) if deadline <= at => {
-                self.net.now = self.net.now.max(at);
-                world.enter(slot);
-                slot.qp.handle_timeout(self.net.now, world);
+                let now = self.net.now.max(at);
+                self.net.now = now;
+                world.place_some(now);
+                if own.is_some_and(|own| own <= at) {
+                    slot.qp.handle_timeout(now, world);
+                }
                 self.drive(host, index);
                 true
             }
@@ -536,7 +552,11 @@ impl Sim {
         let now = net.now;
         world.enter(slot);
         flush(world, net, id);
+        let turn = world.turn(now);
         loop {
+            if turn == Turn::Wait {
+                break;
+            }
             if let Some(peer) = slot.peer {
                 let link = net.link(id, peer);
                 if link.is_full() {
@@ -555,10 +575,14 @@ impl Sim {
                 Err(refusal) => slot.qp.transmit_refused(now, refusal, world),
             }
         }
-        while let Some(completion) = slot.qp.poll_completion(now, world) {
+        while turn == Turn::All
+            && let Some(completion) = slot.qp.poll_completion(now, world)
+        {
             slot.completions.push_back(completion);
         }
-        while let Some(event) = slot.qp.poll_event() {
+        while turn == Turn::All
+            && let Some(event) = slot.qp.poll_event()
+        {
             slot.events.push_back(event);
         }
         if let Some(news) = &mut self.news
@@ -570,7 +594,7 @@ impl Sim {
         for (srqn, event) in world.srq_events.drain(..) {
             self.srq_events.push((SrqId { host: id, srqn }, event));
         }
-        if let Some(deadline) = slot.qp.poll_timeout()
+        if let Some(deadline) = slot.qp.poll_timeout().into_iter().chain(world.weak_deadline(now)).min()
             && slot.armed.is_none_or(|armed| deadline < armed)
         {
             slot.armed = Some(deadline);

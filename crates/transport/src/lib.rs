@@ -86,6 +86,7 @@ mod stop;
 mod tag_matching;
 mod time;
 mod train;
+pub mod weak;
 mod work;
 
 pub use attributes::{

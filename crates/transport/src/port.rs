@@ -2,6 +2,7 @@
 //! towards its peer, and a place for trace events. The NIC implements [`Port`] over real memory, the simulator over
 //! byte vectors. Every call is synchronous and happens inside a `QueuePair` method; a port never calls back.
 
+use crate::completion::Queue;
 use crate::congestion::Window;
 use crate::work::ReceiveWork;
 use wire::access::{Access, Atomic, Bind, ProtectionDomain, Range, Refusal, Subject};
@@ -100,6 +101,12 @@ pub trait Port {
     #[inline]
     fn is_unlimited(&mut self, qpn: Qpn, toward: Toward) -> bool {
         self.window(qpn, toward, |window| window.is_unlimited())
+    }
+
+    /// The program is about to be told of work of this queue: what was written on its behalf must be there.
+    #[inline]
+    fn tells(&mut self, queue: Queue) {
+        let _ = queue;
     }
 
     /// Whether anyone listens to events. When false nothing is built and `record` is not called.

@@ -331,7 +331,7 @@ impl QueuePair {
     /// The next completion, if any. Sends complete in the order they were posted, and so do receives.
     pub fn poll_completion<P: Port>(&mut self, now: Time, port: &mut P) -> Option<Completion> {
         let completion = self.next_completion()?;
-        trace_completed(now, self.qpn(), &completion, port);
+        tell(now, self.qpn(), &completion, port);
         Some(completion)
     }
 
@@ -377,21 +377,21 @@ impl QueuePair {
         while self.may_complete() {
             if self.queue.goes_first(self.responder.has_completion())
                 && self.queue.show_completion(qpn, |completion| {
-                    trace_completed(now, qpn, completion, port);
+                    tell(now, qpn, completion, port);
                     show(completion);
                 })
             {
                 continue;
             }
             if let Some(completion) = self.responder.next_completion() {
-                trace_completed(now, qpn, completion, port);
+                tell(now, qpn, completion, port);
                 show(completion);
                 self.traffic.receives += u64::from(completion.status == Status::Success);
                 self.responder.completed();
             } else if self.state() == State::Error
                 && let Some(completion) = self.responder.flushed(&self.connection)
             {
-                trace_completed(now, qpn, &completion, port);
+                tell(now, qpn, &completion, port);
                 show(&completion);
             } else {
                 return;
@@ -436,8 +436,10 @@ impl QueuePair {
     }
 }
 
+/// A completion is about to be shown.
 #[inline]
-fn trace_completed<P: Port>(now: Time, qpn: Qpn, completion: &Completion, port: &mut P) {
+fn tell<P: Port>(now: Time, qpn: Qpn, completion: &Completion, port: &mut P) {
+    port.tells(completion.queue);
     if port.tracing() {
         let kind = trace::Kind::Completed {
             wr_id: completion.wr_id,

@@ -2,7 +2,7 @@
 //! congestion windows, the fence and `max_rd_atomic` allow. It knows nothing of answers: when the completer decides to
 //! go back, the queue pair moves its cursor.
 
-use crate::completion::Status;
+use crate::completion::{Queue, Status};
 use crate::connection::Connection;
 use crate::port::MAX_TRAIN;
 use crate::port::{Port, Toward};
@@ -279,6 +279,10 @@ impl Requester {
                 None if !work.started => {
                     if limits.draining || work.flags.contains(SendFlags::FENCE) && queue.awaits_answers() {
                         return Step::Idle;
+                    }
+                    if work.flags.contains(SendFlags::FENCE) {
+                        // It may read what a READ before it has brought.
+                        port.tells(Queue::Send);
                     }
                     if let Err((status, cause)) = self.begin(seq, connection, queue, port) {
                         self.halted = true;

@@ -679,7 +679,7 @@ function strokeArrows(app, g, batches) {
       app.drawn.arrows++;
       app.arrows.push({ ...arrow, style: style.name });
       app.shapes.push({ line: true, ...arrow });
-      if (total < (app.box.width - app.gutter) / 9) labels.push(arrow);
+      if (total < (app.box.width - app.gutter) / 9 && (chosen < 0 || model.run.events.message[arrow.event] - 1 === chosen)) labels.push(arrow);
     }
   });
   labelArrows(app, g, labels);
@@ -847,14 +847,16 @@ function drawSelection(app, g) {
       g.lineWidth = 2;
       g.beginPath();
       if (shape.line) {
-        g.lineWidth = 3.2;
-        g.globalAlpha = 0.55;
+        g.lineWidth = 9;
+        g.lineCap = 'round';
+        g.globalAlpha = 0.25;
         g.moveTo(shape.x0, shape.y0);
         g.lineTo(shape.x1, shape.y1);
       } else {
         g.roundRect(shape.x0 - 1, shape.y0 - 1, shape.x1 - shape.x0 + 2, shape.y1 - shape.y0 + 2, 4);
       }
       g.stroke();
+      g.lineCap = 'butt';
       g.globalAlpha = 1;
     }
   }

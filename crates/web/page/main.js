@@ -98,10 +98,12 @@ function start(run, unpackedAfter) {
       if (app.selected.region >= 0) showInspector(app);
       const { first, end } = eventsInView(app);
       byId('status').textContent = `${counted(end - first, 'event', 'events')} in ${duration(app.view.to - app.view.from)}`;
-      say(`From ${moment(app.view.from)} to ${moment(app.view.to)}: ${counted(end - first, 'event', 'events')}`);
+      // What was just said of an event is not talked over.
+      if (performance.now() - saidAt > 1500) say(`From ${moment(app.view.from)} to ${moment(app.view.to)}: ${counted(end - first, 'event', 'events')}`);
     }, 180);
   };
-  const say = (text) => { byId('live').textContent = text; };
+  let saidAt = -Infinity;
+  const say = (text) => { byId('live').textContent = text; saidAt = performance.now(); };
 
   // ---- selection
 

@@ -1,7 +1,7 @@
 //! Recordings of programs, opened in a browser as people open them: whether what the page draws is what the program did.
 
 use crate::compiled::compile_with;
-use crate::stage::{Link, Pair, Scene, Stage, Where};
+use crate::stage::{Pair, Scene, Stage, Where};
 use crate::{Test, expect};
 use browser::Page;
 use serde_json::Value;

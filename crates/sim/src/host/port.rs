@@ -6,9 +6,10 @@ use crate::memory::{HostMemory, Memory};
 use std::collections::HashMap;
 use trace::Event;
 use transport::congestion::{Window, WindowConfig};
+use transport::weak::{Before, Turn, Weak, Weakness};
 use transport::{
-    Access, Atomic, Bind, Port, ProtectionDomain, Range, ReceiveWork, Refusal, SharedReceiveQueue, SrqEvent, Subject,
-    TakenReceive, Toward,
+    Access, Atomic, Bind, Port, ProtectionDomain, Queue, Range, ReceiveWork, Refusal, SharedReceiveQueue, SrqEvent,
+    Subject, TakenReceive, Time, Toward,
 };
 use wire::{Feth, Gid, Key, Qpn, Srqn};
 
@@ -22,6 +23,9 @@ pub(crate) struct World {
     pub(crate) memory: Memory,
     /// Memory that the program keeps, in place of the host's own.
     pub(crate) outside: Option<Box<dyn HostMemory>>,
+    /// What the queue pairs of a weak NIC keep back.
+    weak: HashMap<Qpn, Weak>,
+    entered: Qpn,
     srqs: HashMap<Srqn, SharedQueue>,
     /// XRC targets and the domain each reaches.
     xrc_domains: HashMap<Qpn, u32>,
@@ -45,6 +49,8 @@ impl World {
         World {
             memory: Memory::new(host),
             outside: None,
+            weak: HashMap::new(),
+            entered: Qpn::GSI,
             srqs: HashMap::new(),
             xrc_domains: HashMap::new(),
             windows: vec![Window::new(window), Window::unlimited()],
@@ -59,7 +65,49 @@ impl World {
 
     /// From now on it is this queue pair that is driven.
     pub(crate) fn enter(&mut self, slot: &Slot) {
-        self.current = slot.windows;
+        (self.current, self.entered) = (slot.windows, slot.qpn);
+    }
+
+    /// From now on this queue pair does things in an order that is no stronger than it must be.
+    pub(crate) fn weaken(&mut self, qpn: Qpn, weakness: Weakness) {
+        self.weak.insert(qpn, Weak::new(weakness, qpn.value()));
+    }
+
+    /// Begins chance anew for all queue pairs that are weak.
+    pub(crate) fn reseed(&mut self, seed: u64) {
+        for (qpn, weak) in &mut self.weak {
+            weak.reseed(seed ^ u64::from(qpn.value()) << 32);
+        }
+    }
+
+    pub(crate) fn is_weak(&self) -> bool {
+        self.weak.contains_key(&self.entered)
+    }
+
+    /// What the queue pair may do that is driven.
+    pub(crate) fn turn(&mut self, now: Time) -> Turn {
+        self.weak.get_mut(&self.entered).map_or(Turn::All, |weak| weak.turn(now))
+    }
+
+    /// When [`place_some`](World::place_some) is to be called, or the queue pair may do more.
+    pub(crate) fn weak_deadline(&mut self, now: Time) -> Option<Time> {
+        self.weak.get_mut(&self.entered)?.deadline(now)
+    }
+
+    /// Places some of the payload that waits, if it is time.
+    pub(crate) fn place_some(&mut self, now: Time) {
+        let World { weak, entered, memory, outside, .. } = self;
+        if let Some(weak) = weak.get_mut(entered) {
+            weak.time_has_come(now, |subject, range, bytes| store(memory, outside, subject, range, bytes));
+        }
+    }
+
+    /// Places the payload that what happens now may not overtake.
+    fn before(&mut self, what: Before) {
+        let World { weak, entered, memory, outside, .. } = self;
+        if let Some(weak) = weak.get_mut(entered) {
+            weak.before(what, |subject, range, bytes| store(memory, outside, subject, range, bytes));
+        }
     }
 
     /// The window towards a destination, made when it is first asked for.
@@ -85,6 +133,7 @@ impl World {
     /// Forgets a queue pair that is gone.
     pub(crate) fn forget(&mut self, slot: &Slot) {
         self.xrc_domains.remove(&slot.qpn);
+        self.weak.remove(&slot.qpn);
         for index in [slot.windows.0, slot.windows.1] {
             self.windows[index].leave(slot.qpn);
         }
@@ -126,13 +175,13 @@ impl World {
 
 impl Port for World {
     fn check(&mut self, subject: Subject, range: Range, access: Access) -> Result<(), Refusal> {
-        match &mut self.outside {
-            Some(outside) => outside.check(subject, range, access),
-            None => self.memory.check(subject, range, access),
-        }
+        check(&self.memory, &mut self.outside, subject, range, access)
     }
 
     fn read(&mut self, subject: Subject, range: Range, out: &mut [u8]) -> Result<(), Refusal> {
+        if subject.remote {
+            self.before(Before::Read(range));
+        }
         match &mut self.outside {
             Some(outside) => outside.read(subject, range, out),
             None => self.memory.read(subject, range, out),
@@ -140,13 +189,14 @@ impl Port for World {
     }
 
     fn write(&mut self, subject: Subject, range: Range, data: &[u8]) -> Result<(), Refusal> {
-        match &mut self.outside {
-            Some(outside) => outside.write(subject, range, data),
-            None => self.memory.write(subject, range, data),
-        }
+        let World { weak, entered, memory, outside, .. } = self;
+        let Some(weak) = weak.get_mut(entered) else { return store(memory, outside, subject, range, data) };
+        check(memory, outside, subject, range, Weak::right_to_write(subject))?;
+        weak.write(subject, range, data, |subject, range, bytes| store(memory, outside, subject, range, bytes))
     }
 
     fn atomic(&mut self, subject: Subject, range: Range, operation: Atomic) -> Result<u64, Refusal> {
+        self.before(Before::Atomic);
         match &mut self.outside {
             Some(outside) => outside.atomic(subject, range, operation),
             None => self.memory.atomic(subject, range, operation),
@@ -154,6 +204,7 @@ impl Port for World {
     }
 
     fn flush(&mut self, subject: Subject, range: Range, feth: Feth) -> Result<(), Refusal> {
+        self.before(Before::Everything);
         match &mut self.outside {
             Some(outside) => outside.flush(subject, range, feth),
             None => self.memory.flush(subject, range, feth),
@@ -161,6 +212,7 @@ impl Port for World {
     }
 
     fn invalidate(&mut self, subject: Subject, key: Key) -> Result<(), Refusal> {
+        self.before(Before::Everything);
         match &mut self.outside {
             Some(outside) => outside.invalidate(subject, key),
             None => self.memory.invalidate(subject, key),
@@ -168,6 +220,7 @@ impl Port for World {
     }
 
     fn bind(&mut self, subject: Subject, bind: &Bind) -> Result<(), Refusal> {
+        self.before(Before::Everything);
         match &mut self.outside {
             Some(outside) => outside.bind(subject, bind),
             None => self.memory.bind(subject, bind),
@@ -201,11 +254,41 @@ impl Port for World {
         f(&mut self.windows[index])
     }
 
+    fn tells(&mut self, queue: Queue) {
+        self.before(Before::Completion(queue));
+    }
+
     fn tracing(&self) -> bool {
         self.tracing
     }
 
     fn record(&mut self, event: &Event) {
         self.events.push(*event);
+    }
+}
+
+fn check(
+    memory: &Memory,
+    outside: &mut Option<Box<dyn HostMemory>>,
+    subject: Subject,
+    range: Range,
+    access: Access,
+) -> Result<(), Refusal> {
+    match outside {
+        Some(outside) => outside.check(subject, range, access),
+        None => memory.check(subject, range, access),
+    }
+}
+
+fn store(
+    memory: &mut Memory,
+    outside: &mut Option<Box<dyn HostMemory>>,
+    subject: Subject,
+    range: Range,
+    bytes: &[u8],
+) -> Result<(), Refusal> {
+    match outside {
+        Some(outside) => outside.write(subject, range, bytes),
+        None => memory.write(subject, range, bytes),
     }
 }

@@ -199,6 +199,9 @@ impl Sim {
             windows: (World::UNLIMITED_WINDOW, World::UNLIMITED_WINDOW),
             waits_for_ring: false,
         }));
+        if let Some(weakness) = place.config.weakness {
+            place.world.weaken(qpn, weakness);
+        }
         if spec.kind == Kind::XrcTarget {
             place.world.join_xrc_domain(qpn, spec.xrc_domain);
         }

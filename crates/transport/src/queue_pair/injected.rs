@@ -1,6 +1,6 @@
 //! Failures on purpose: what a driver does to a queue pair that is to break, as hardware breaks.
 
-use super::{AsyncEvent, QueuePair, State, trace_completed};
+use super::{AsyncEvent, QueuePair, State, tell};
 use crate::completion::{Cause, Completion, Queue, Status};
 use crate::port::Port;
 use crate::stop::Stop;
@@ -44,7 +44,7 @@ impl QueuePair {
 
     /// Tells the trace of a completion that was taken.
     pub fn tell_completion<P: Port>(&self, now: Time, completion: &Completion, port: &mut P) {
-        trace_completed(now, self.qpn(), completion, port);
+        tell(now, self.qpn(), completion, port);
     }
 
     /// Work that had completed fails after all. What follows it fails as after an error of its own: the queue pair goes

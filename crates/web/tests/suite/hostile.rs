@@ -77,6 +77,11 @@ fn a_run_without_events_says_so() {
         page.press(key);
     }
     page.ask("ubiverbs.visible()");
+    let (footer, window) = (
+        page.number("document.querySelector('footer').getBoundingClientRect().bottom"),
+        page.number("window.innerHeight"),
+    );
+    assert_eq!(footer, window, "the page fills the window");
     let (_, wrong) = page.wanted_and_wrong();
     assert_eq!(wrong, Vec::<String>::new());
 }

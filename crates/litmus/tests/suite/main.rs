@@ -1,0 +1,4 @@
+//! Tests of litmus tests.
+
+mod files;
+mod simulated;
