@@ -7,7 +7,7 @@ mod json;
 mod pcap;
 mod perfetto;
 mod serve;
-mod source;
+pub mod source;
 mod work;
 
 use crate::exit::{Exit, Failure};
