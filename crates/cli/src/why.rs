@@ -2,8 +2,8 @@
 
 use crate::exit::{Exit, Failure};
 use crate::style;
-use checks::{Absent, Between, Checker, Finding, Settings, Severity, Subject};
 use crate::view::source::{self, Source};
+use checks::{Absent, Between, Checker, Finding, Settings, Severity, Subject};
 use clap::Args;
 use recording::Entry;
 use recording::header::FILE_MAGIC;

@@ -4,6 +4,7 @@
 use crate::faults::play;
 use recording::block::BLOCK_BYTES;
 use recording::{Entry, FileHeader, Reader};
+use stage::faults::FAULTS;
 use stage::{Other, turn};
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -124,20 +125,21 @@ fn a_disk_that_is_full_ends_the_recording_and_is_told_once() {
     let _turn = turn();
     let scratch = Scratch::new("full");
     let copy = Scratch::new("full-copy");
-    // A file system of its own, which is gone with the process: what is in it is copied. There is room for the header, and
-    // none for a block.
-    let script = "mount -t tmpfs -o size=100k tmpfs \"$0\" && \"$1\" faults inside && cp \"$0\"/* \"$2\"";
+    // A file system of its own, which is gone with the process: what is in it is copied. There is room for the header
+    // and one block.
+    let script = "mount -t tmpfs -o size=160k tmpfs \"$0\" && \"$1\" faults inside && cp \"$0\"/* \"$2\"";
     let mut command = Command::new("unshare");
     command.args(["--mount", "--map-root-user", "sh", "-c", script]).args([&scratch.0, Path::new(PEER), &copy.0]);
-    let output = command.env("UBIVERBS_RECORD", &scratch.0).stdin(Stdio::null()).output();
+    command.env("UBIVERBS_RECORD", &scratch.0).env("UBIVERBS_FAULTS", FAULTS);
+    let output = command.stdin(Stdio::null()).output();
     let output = output.expect("unshare is missing: apt-get install util-linux");
     let [told, said] = [&output.stderr, &output.stdout].map(|text| String::from_utf8_lossy(text).into_owned());
     assert!(output.status.success() && said.contains("done 1"), "{said}{told}");
     assert_eq!(told.matches("nothing more is recorded in").count(), 1, "{told}");
     let files = copy.files();
     assert_eq!(files.len(), 1);
-    // What fitted, and can be read.
-    assert!(!events(&files[0].1).is_empty());
+    // What fitted can be read.
+    assert!(events(&files[0].1).len() > 1000);
 }
 
 #[test]
