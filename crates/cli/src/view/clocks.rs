@@ -101,7 +101,8 @@ impl Crossings {
         let offsets: Vec<i64> = offsets.into_iter().map(Option::unwrap_or_default).collect();
         let mut early = (0, 0);
         for ((one, other), known) in &self.pairs {
-            let apart = offsets[*other].saturating_sub(offsets[*one]);
+            let (Some(one), Some(other)) = (offsets.get(*one), offsets.get(*other)) else { continue };
+            let apart = other.saturating_sub(*one);
             let forward = known.at_least.iter().map(|bound| bound.saturating_sub(apart));
             let backward = known.at_most.iter().map(|bound| apart.saturating_sub(*bound));
             for by in forward.chain(backward).filter(|by| *by > 0) {

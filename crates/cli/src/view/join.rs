@@ -1,5 +1,5 @@
-//! Which packet that arrived is which that was sent. Sequence numbers say so, and times where they are not enough: a
-//! packet that was sent twice arrived, most likely, as the last that had been sent by then.
+//! Which packet that arrived is which that was sent. Sequence numbers say so; of a packet that was sent again, the order
+//! of the others says which of the two it was, and times do.
 
 use super::fill::unwrapped;
 use std::collections::{BTreeMap, HashMap};
@@ -239,6 +239,8 @@ fn join(
         starts.entry(last).or_default().push(place);
     }
     let mut arrivals = vec![0_u32; sent.len()];
+    // The place of the last, in the order of sending, that has come.
+    let mut newest = 0;
     let mut last = i64::from(first.psn.value());
     for packet in received {
         let psn = unwrapped(last, packet.psn);
@@ -253,14 +255,16 @@ fn join(
         }
         let was_sent =
             |place: &&usize| sent[**place].time.saturating_add(sender) <= time.saturating_add(CLOCK_SLACK_NANOS);
-        let Some(place) = candidates
-            .iter()
-            .filter(was_sent)
-            .max_by_key(|place| sent[**place].time)
+        // Mostly packets arrive in the order in which they were sent, so it is the first of those behind the last that
+        // came; one that was overtaken came, most likely, as the last that had been sent by then.
+        let in_order = candidates.iter().filter(was_sent).filter(|place| **place >= newest).min();
+        let Some(place) = in_order
+            .or_else(|| candidates.iter().filter(was_sent).max_by_key(|place| sent[**place].time))
             .or_else(|| candidates.iter().min_by_key(|place| sent[**place].time))
         else {
             continue;
         };
+        newest = newest.max(*place);
         let one = &sent[*place];
         // A train may arrive in parts; what arrives again is more than was sent.
         let is_repeated = !packet.is_drop && arrivals[*place] >= one.packets;
@@ -283,5 +287,43 @@ fn join(
             ends_message: packet.ends_message,
             takes_receive: packet.takes_receive && packet.ends_message,
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::Opcode;
+
+    fn packet(event: u32, time: i64, psn: u32) -> Packet {
+        Packet::new(EventId(event), time, &Headers::new(Opcode::RcSendOnly, Qpn::new(2), Psn::new(psn)), 1)
+    }
+
+    fn joined(sent: &[(i64, u32)], received: &[(i64, u32)]) -> Vec<(u32, bool)> {
+        let side = |packets: &[(i64, u32)]| -> Vec<Packet> {
+            let numbered = packets.iter().zip(0..);
+            numbered.map(|((time, psn), event)| packet(event, *time, *psn)).collect()
+        };
+        let mut links = Vec::new();
+        join(LaneId(0), LaneId(1), &side(sent), &side(received), [0, 0], false, &mut links);
+        links.iter().map(|link| (link.sent.0, link.is_repeated)).collect()
+    }
+
+    #[test]
+    fn a_packet_that_was_sent_again_is_told_from_the_first_by_the_order() {
+        // The first 5 was lost: 6 had come before the 5 that came.
+        let sent = [(0, 5), (10, 6), (1_000, 5), (1_010, 6)];
+        assert_eq!(joined(&sent, &[(50, 6), (1_050, 5), (1_060, 6)]), [(1, false), (2, false), (3, false)]);
+        // It was late: it came when it had been sent again.
+        assert_eq!(joined(&sent, &[(1_050, 5), (1_051, 6), (1_060, 5)]), [(0, false), (1, false), (2, false)]);
+    }
+
+    #[test]
+    fn numbers_begin_anew_and_duplicates_are_seen() {
+        let sent = [(0, 0xff_ffff), (10, 0), (20, 1)];
+        assert_eq!(
+            joined(&sent, &[(5, 0xff_ffff), (15, 0), (16, 0), (25, 1)]),
+            [(0, false), (1, false), (1, true), (2, false)]
+        );
     }
 }
