@@ -26,6 +26,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("rsocket", &["wire"]),
     ("mad", &["wire", "trace"]),
     ("checks", &["wire", "trace"]),
+    // The format of recordings, for those who write them and those who read them.
+    ("recording", &["wire", "trace"]),
     // A language and its machine: it knows nothing of the NIC that breaks.
     ("failures", &[]),
     // Cards as data, in tables that are read as scripts are.
@@ -46,6 +48,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "checks",
             "failures",
             "profiles",
+            "recording",
             "latch",
             "memory",
             "host",
@@ -89,6 +92,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "checks",
             "failures",
             "profiles",
+            "recording",
+            "web",
             "hca",
             "inventory",
             "netlink",
@@ -111,6 +116,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "mad",
             "checks",
             "failures",
+            "recording",
             "memory",
             "host",
             "inventory",
@@ -126,7 +132,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     // Tests between processes, at the level of the NIC and of the safe API, and the program that is the other process.
-    ("processes", &["host", "trace", "wire", "transport", "memory", "hca", "ubiverbs"]),
+    ("processes", &["host", "trace", "wire", "transport", "memory", "recording", "hca", "ubiverbs"]),
     // Starts programs; uses nothing of ours.
     ("programs", &[]),
     // Programs of the book's pages.

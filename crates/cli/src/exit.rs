@@ -54,6 +54,20 @@ pub enum Failure {
         /// What it is.
         what: &'static str,
     },
+    /// A recording could not be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Recording {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: recording::RecordingError,
+    },
+    /// A directory has no recording.
+    #[error("there is no recording in {}; `ubiverbs run --record DIR -- PROGRAM` (UBIVERBS_RECORD=DIR) makes one", path.display())]
+    NoRecording {
+        /// Which.
+        path: PathBuf,
+    },
     /// A capture could not be written.
     #[error("cannot write the capture {}: {source}", path.display())]
     Capture {

@@ -34,6 +34,7 @@ mod station;
 mod style;
 mod top;
 mod torture;
+mod view;
 mod why;
 
 use clap::error::ErrorKind;
@@ -85,6 +86,7 @@ enum Command {
     Litmus(litmus::Options),
     Explain(explain::Options),
     Why(why::Options),
+    View(view::Options),
     Completions(completions::Options),
     #[command(hide = true)]
     ClusterMember(cluster::MemberOptions),
@@ -132,6 +134,7 @@ fn main() -> ExitCode {
         Command::Manual(options) => manual::run(&options, Arguments::command()),
         Command::Explain(options) => explain::run(&options, out),
         Command::Why(options) => why::run(&options, out),
+        Command::View(options) => view::run(&options, out),
         Command::Completions(options) => completions::run(&options, out),
         Command::Peer(options) => second_side::run(&options),
         Command::Tidy(options) => run::files::tidy(&options),

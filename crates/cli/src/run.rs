@@ -17,13 +17,14 @@ use crate::meeting::Link;
 use crate::nics::NicsOption;
 use clap::Args;
 use hca::Device;
-use hca::environment::{self, Log};
+use hca::environment::{self, Log, RecordingPlan};
 use linker::{LIBRARIES, PATHS_LIBRARY, PRELOAD_VARIABLE, SEARCH_PATH, SOCKETS_LIBRARY};
 use rustix::process::{Resource, getrlimit};
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -73,6 +74,11 @@ pub struct Options {
     /// If the file exists, the number of the process becomes part of the name: a program may start others.
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
+    /// Record what the program and the NIC do, each process in a file of DIR; `ubiverbs view DIR` shows it
+    ///
+    /// The directory is made if it is not there. With DIR,ring=64M only the newest 64 MiB of each process are kept.
+    #[arg(long, value_name = "DIR")]
+    record: Option<OsString>,
     /// Tell what happens on standard error: errors, events, or json; any other word is a file for JSON lines
     ///
     /// Lines begin with the time in UTC, the process and the thread.
@@ -159,6 +165,9 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     if let Some(path) = &options.pcap {
         command.env(environment::PCAP_VARIABLE, path_of_file("--pcap", path)?);
     }
+    if let Some(plan) = &options.record {
+        command.env(environment::RECORD_VARIABLE, recording_plan(plan)?);
+    }
     if let Some(log) = &options.log {
         match Log::of(log) {
             Log::File(path) => command.env(environment::LOG_VARIABLE, path_of_file("--log", &path)?),
@@ -200,6 +209,21 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     // Nothing of ours may be written after the program has begun.
     let error = command.exec();
     Err(not_started(program, error))
+}
+
+/// What the processes are told of `--record`: the program may change its directory.
+fn recording_plan(text: &OsStr) -> Result<OsString, Failure> {
+    let wrong =
+        |reason: String| Failure::Argument { option: "--record", text: text.to_string_lossy().into_owned(), reason };
+    let plan = RecordingPlan::read(text).map_err(wrong)?;
+    let directory = std::path::absolute(&plan.directory).map_err(|error| wrong(error.to_string()))?;
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory);
+    made.map_err(|error| wrong(format!("cannot make the directory: {error}")))?;
+    let mut plan_text = directory.into_os_string();
+    if let Some(ring) = plan.ring {
+        plan_text.push(format!(",ring={ring}"));
+    }
+    Ok(plan_text)
 }
 
 /// How long files may be, if that is too little for those of devices.

@@ -24,6 +24,10 @@ use crate::objects::device::Device;
 use crate::record::capture::Capture;
 use crate::record::file::RecordFile;
 use crate::record::log;
+#[cfg(feature = "capture")]
+use crate::record::recording::Recorder;
+#[cfg(feature = "capture")]
+pub use crate::record::recording::RecordingPlan;
 pub use ::host::environment::variable;
 #[cfg(feature = "capture")]
 use ::host::standard_error::StandardError;
@@ -45,6 +49,9 @@ pub const NIC_VARIABLE: &str = "UBIVERBS_NIC";
 
 /// The file that every packet is written to, as pcapng.
 pub const PCAP_VARIABLE: &str = "UBIVERBS_PCAP";
+
+/// The directory in which every process records what it does, and how much of it is kept: `DIR` or `DIR,ring=64M`.
+pub const RECORD_VARIABLE: &str = "UBIVERBS_RECORD";
 
 /// What is logged, and where to: see [`Log`].
 pub const LOG_VARIABLE: &str = "UBIVERBS_LOG";
@@ -289,6 +296,26 @@ pub(crate) fn capture() -> Option<Capture> {
     }
     let file = open(PCAP_VARIABLE, &path)?;
     Capture::new(file).inspect_err(|error| say(format_args!("cannot write {}: {error}", path.display()))).ok()
+}
+
+/// The recording that [`RECORD_VARIABLE`] asks for.
+#[cfg(feature = "capture")]
+pub(crate) fn recorder() -> Option<Recorder> {
+    let text = variable(RECORD_VARIABLE).filter(|text| !text.is_empty())?;
+    let told = |reason: String| say(format_args!("{RECORD_VARIABLE}: {reason}"));
+    let plan = RecordingPlan::read(&text).map_err(told).ok()?;
+    let told = |error: &io::Error| {
+        say(format_args!("{RECORD_VARIABLE}: cannot record in {}: {error}", plan.directory.display()));
+    };
+    Recorder::open(&plan).inspect_err(told).ok()
+}
+
+/// Says that a program without recordings cannot make one.
+#[cfg(not(feature = "capture"))]
+pub(crate) fn no_recorder() {
+    if variable(RECORD_VARIABLE).is_some_and(|text| !text.is_empty()) {
+        without_capture(RECORD_VARIABLE);
+    }
 }
 
 /// Those of `devices` that [`DEVICE_VARIABLE`] names, in the order in which programs see them.

@@ -90,7 +90,7 @@ impl Ground {
     /// Lets peers reach the memory of this process as long as nothing wants to see their packets.
     pub fn open_memory(&self) {
         if let Some(published) = &self.links.published {
-            let wants_packets = self.records.trace.is_on() || self.links.registry.rings_meet_faults();
+            let wants_packets = self.records.trace.is_watched() || self.links.registry.rings_meet_faults();
             published.set_open(self.records.capture.is_none() && !wants_packets);
         }
     }

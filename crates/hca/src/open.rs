@@ -77,6 +77,12 @@ impl Nic {
         nic.take_injections();
         nic.answer_counters();
         nic.ground.records.trace.to(environment::sink());
+        #[cfg(feature = "capture")]
+        if let Some(recorder) = environment::recorder() {
+            nic.ground.records.trace.record_in(recorder);
+        }
+        #[cfg(not(feature = "capture"))]
+        environment::no_recorder();
         nic.check();
         nic.ground.open_memory();
         process::tell_past(&nic);
@@ -198,6 +204,8 @@ impl Nic {
     /// Checks the program so. There can be one checker; returns whether it is this.
     #[cfg(feature = "checks")]
     fn check_as(self: &Arc<Nic>, asked: why::Asked) -> bool {
+        #[cfg(feature = "capture")]
+        let asked = why::Asked { recorder: self.ground.records.trace.recorder(), ..asked };
         let engine = Arc::clone(&self.ground.progress.engine);
         let witness = Box::new(LiveWitness::new(self));
         let is_first = self.ground.records.trace.check(why::Why::new(asked, witness, move || engine.ring()));

@@ -54,7 +54,7 @@ impl Qp {
         let Link::Shared(link) = &inner.path.link else { return false };
         let Some(peer) = link.peer_memory() else { return false };
         let Some(cq) = self.send_cq.as_ref() else { return false };
-        if nic.records.capture.is_some() || nic.records.trace.is_on() || nic.links.registry.rings_meet_faults() {
+        if nic.records.capture.is_some() || nic.records.trace.is_watched() || nic.links.registry.rings_meet_faults() {
             return false;
         }
         let Some(placement) = inner.pair.may_place(request, MAPPED_COPY_MAX_BYTES) else { return false };
@@ -93,7 +93,17 @@ impl Qp {
         cq.was_served();
         let now = nic.now();
         let (pair, mut port) = self.split(nic, inner);
+        if nic.records.trace.is_on() {
+            nic.records.tell_send(now, self.qpn, 0, request);
+        }
         pair.placed(now, request, &placement, &mut port);
+        if nic.records.trace.is_on() {
+            let by = if moved == Some(Moved::ByMapping) { "mapping" } else { "system_call" };
+            let (wr_id, opcode, bytes) = (request.wr_id, request.operation.name(), length as u64);
+            let (dest_qpn, key, address) = (to, range.key, range.address);
+            let kind = trace::Kind::MovedDirectly { wr_id, opcode, dest_qpn, key, address, bytes, by };
+            nic.records.trace.record(&trace::Event { at: now.as_nanos(), qpn: Some(self.qpn), kind });
+        }
         self.complete_all(nic, inner, now, None);
         true
     }

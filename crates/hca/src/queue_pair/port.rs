@@ -154,6 +154,10 @@ impl Port for NicPort<'_> {
         self.nic.records.trace.is_on()
     }
 
+    fn separates_packets(&self) -> bool {
+        self.nic.records.trace.is_watched()
+    }
+
     fn record(&mut self, event: &trace::Event) {
         self.nic.records.trace.record(event);
     }

@@ -167,7 +167,7 @@ impl Qp {
             pair.owes_acknowledgement_only() && matches!(path.link, Link::Udp) && nic.records.capture.is_none();
         if may_wait
             && delayed_ack.may_hold(nic.delayed_ack_owner(), self.qpn, || {
-                nic.progress.engine.is_leased() && !nic.records.trace.is_logged()
+                nic.progress.engine.is_leased() && !nic.records.trace.is_on()
             })
             && let Some(acknowledgement) = pair.take_acknowledgement(&port)
         {
