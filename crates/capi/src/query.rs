@@ -404,8 +404,8 @@ pub extern "C" fn ibv_resolve_eth_l2_from_gid(
     })
 }
 
-/// Whether data of a kind of work arrives in order in memory: it does, up to the last bytes, which come last. A program
-/// that asks for more than yes or no is told of the whole message, and of every piece of it.
+/// Whether data of a kind of work arrives in order in memory: it does, up to the last bytes, which come last, but on the
+/// weakest NIC. A program that asks for more than yes or no is told of the whole message, and of every piece of it.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_query_qp_data_in_order(qp: Handle<'_, abi::ibv_qp>, opcode: c_uint, flags: u32) -> c_int {
     let _ = opcode;

@@ -357,7 +357,7 @@ impl Nic {
             .trace
             .is_on()
             .then(|| told::create_qp(&config, &joins.context, [joins.send_cq.as_ref(), joins.receive_cq.as_ref()]));
-        let qp = Arc::new(Qp::new(config, joins, tags, raw));
+        let qp = Arc::new(Qp::new(config, joins, tags, raw, self.ground.options.weakness));
         if qp.kind() == Kind::UnreliableDatagram {
             // The header in front of what it receives says how that came.
             self.ground.links.udp.tell_all();
