@@ -142,6 +142,14 @@ pub enum Failure {
         /// What is wrong with it.
         reason: String,
     },
+    /// A process that was asked for is not among those that can be seen.
+    #[error("process {pid} cannot be shown: {reason}")]
+    NoProcess {
+        /// Which.
+        pid: i32,
+        /// Why.
+        reason: &'static str,
+    },
     /// A program that runs was not to be broken.
     #[error("{source}")]
     Inject {

@@ -21,10 +21,12 @@ mod measure;
 mod meeting;
 mod nics;
 mod peer;
+mod ps;
 mod report;
 mod run;
 mod second_side;
 mod simulate;
+mod snapshot;
 mod station;
 mod style;
 mod torture;
@@ -69,6 +71,7 @@ enum Command {
     Inject(inject::Options),
     Devices(devices::Options),
     Doctor(doctor::Options),
+    Ps(ps::Options),
     Cluster(cluster::Options),
     Simulate(simulate::Options),
     Torture(torture::Options),
@@ -110,6 +113,7 @@ fn main() -> ExitCode {
         Command::Inject(options) => inject::run(&options, out),
         Command::Devices(options) => devices::run(&options, out),
         Command::Doctor(options) => doctor::run(&options, out),
+        Command::Ps(options) => ps::run(&options, out),
         Command::Cluster(options) => cluster::run(&options, out),
         Command::ClusterMember(options) => cluster::run_member(&options),
         Command::Simulate(options) => simulate::run(&options, out),

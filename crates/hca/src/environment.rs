@@ -47,7 +47,8 @@ pub const LOG_VARIABLE: &str = "UBIVERBS_LOG";
 pub const LINK_VARIABLE: &str = "UBIVERBS_LINK";
 
 /// Whether processes of one user move the bytes of WRITEs and READs into and out of each other's memory by themselves,
-/// where the kernel lets them: `off` if all goes by packets.
+/// where the kernel lets them: `off` if all goes by packets; `replace-pages` if registered private memory is to be
+/// made such that peers can map it.
 pub const DIRECT_VARIABLE: &str = "UBIVERBS_DIRECT";
 
 /// Whether congestion notifications slow senders down: `off` if not; otherwise they do.
@@ -190,7 +191,12 @@ pub(crate) fn ignores_congestion() -> bool {
 
 /// Whether [`DIRECT_VARIABLE`] is off.
 pub(crate) fn sends_packets_only() -> bool {
-    is_switched_off(DIRECT_VARIABLE)
+    !replaces_pages() && is_switched_off(DIRECT_VARIABLE)
+}
+
+/// Whether [`DIRECT_VARIABLE`] asks for pages of private memory to be replaced.
+pub(crate) fn replaces_pages() -> bool {
+    variable(DIRECT_VARIABLE).is_some_and(|text| text == "replace-pages")
 }
 
 /// Whether a switch is off that is on if nothing is said.

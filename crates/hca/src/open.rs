@@ -212,6 +212,9 @@ fn published_memory(exchange: &Exchange, has_faults: bool) -> Option<Arc<Publish
     if has_faults || !exchange.is_willing() || environment::sends_packets_only() {
         return None;
     }
+    if environment::replaces_pages() {
+        memory::replace_pages();
+    }
     Published::new().ok().map(Arc::new)
 }
 

@@ -6,6 +6,7 @@ pub(crate) mod delayed_ack;
 pub(crate) mod engine;
 pub(crate) mod engine_affinity;
 mod lease;
+pub(crate) mod lock_tries;
 pub(crate) mod piggybacked_ack;
 pub(crate) mod policy;
 pub(crate) mod ready;

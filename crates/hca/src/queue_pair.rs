@@ -14,6 +14,7 @@ pub(crate) mod reach;
 mod refusal;
 mod rings;
 pub(crate) mod shared_link;
+mod standing;
 mod stopping;
 mod strikes;
 mod through_trait;
@@ -43,6 +44,7 @@ use crate::queue_pair::order::Order;
 use crate::queue_pair::port::{GpuTrains, NicPort};
 use crate::queue_pair::reach::Neighbour;
 use crate::queue_pair::shared_link::{Patience, Shared, Way};
+use crate::queue_pair::standing::Standstill;
 use crate::queue_pair::strikes::LateCompletions;
 use crate::tuning::{EXIT_LOCK_TRIES, UDP_PATIENCE, nanos};
 use latch::{Guard, Mutex, Rank};
@@ -128,6 +130,7 @@ struct Inner {
     unreceived: Unreceived,
     /// Completions that a failure script holds back.
     late: LateCompletions,
+    standstill: Standstill,
 }
 
 /// The way to where a datagram went.
@@ -241,6 +244,7 @@ impl Qp {
                     outbox: Vec::new(),
                     unreceived: Unreceived::default(),
                     late: LateCompletions::default(),
+                    standstill: Standstill::default(),
                 },
             ),
         }
@@ -313,38 +317,6 @@ impl Qp {
     /// What congestion leaves of the line rate at this moment, in bit/s; none if it takes nothing.
     pub fn congested_rate(&self, now: Time) -> Option<u64> {
         self.inner.lock().pair.congested_rate(now)
-    }
-
-    /// Itself, for those who ask what there is.
-    pub(crate) fn report(&self) -> inventory::QueuePair {
-        let inner = self.inner.lock();
-        let attributes = inner.pair.attributes();
-        let [first_send_psn, first_receive_psn] = inner.pair.first_psns().map(wire::Psn::value);
-        let queue = |cq: &Option<Arc<CompletionQueue>>| cq.as_ref().map_or(0, |cq| cq.id);
-        inventory::QueuePair {
-            number: self.qpn.value(),
-            interface: self.context.device().number(),
-            port: self.port_device().port_number(),
-            kind: self.kind.code(),
-            state: attributes.state as u8,
-            peer: attributes.dest_qpn.value(),
-            send_psn: attributes.sq_psn.value(),
-            receive_psn: attributes.rq_psn.value(),
-            first_send_psn,
-            first_receive_psn,
-            path_mtu: attributes.path_mtu.bytes(),
-            qkey: attributes.qkey.value(),
-            access: attributes.access.bits(),
-            max_rd_atomic: attributes.max_rd_atomic,
-            max_dest_rd_atomic: attributes.max_dest_rd_atomic,
-            destination: attributes.av.dgid.octets(),
-            domain: inner.pair.domain().0,
-            send_queue: queue(&self.send_cq),
-            receive_queue: queue(&self.receive_cq),
-            shared_queue: inner.pair.shared_queue().map_or(0, |number| number.value()),
-            link: inner.path.link.name().to_owned(),
-            counters: inner.pair.counters(),
-        }
     }
 
     /// Changes state and attributes, or neither. The link to its peer is chosen on the way to RTR.
@@ -573,6 +545,7 @@ impl Qp {
         if inner.deadline().is_none_or(|deadline| deadline > now) && !self.moderates() {
             return self.sleep(&nic.progress, &mut inner);
         }
+        inner.observe_standstill(now);
         // What was sent is late only if it was sent: what waits because of a rate is not.
         if inner.pair.answer_deadline().is_some_and(|deadline| deadline <= now) {
             let Inner { pair, path, shared, .. } = &mut *inner;

@@ -67,9 +67,10 @@ pub(crate) const AFFINITY_MIN_STAY: Duration = millis(10);
 
 // ---- Memory of peers that is reached without them ----
 
-/// The longest WRITE or READ that the posting thread carries out itself: the kernel moves 7 GB/s so, and the ring 13
-/// with both processes at work. 16 KiB on 2 processors: WRITE 14.1 -> 5.4 us, READ 12.0 -> 3.3 us.
-pub(crate) const DIRECT_MAX_BYTES: u32 = 16 * 1024;
+/// The longest WRITE or READ that the posting thread carries out itself in memory that this process can map.
+pub(crate) const MAPPED_COPY_MAX_BYTES: u32 = 1 << 20;
+/// The same for other memory of the peer's, by a system call.
+pub(crate) const KERNEL_COPY_MAX_BYTES: u32 = link::shared::direct::PIECE_BYTES as u32;
 
 // ---- Polling threads ----
 
@@ -220,6 +221,14 @@ pub(crate) const EXIT_LOOKS: u32 = 8192;
 /// How often it tries for the lock of a queue pair, a tenth of a millisecond apart: the thread that ends the process
 /// may hold it.
 pub(crate) const EXIT_LOCK_TRIES: u32 = 200;
+
+// ---- Reports of what there is ----
+
+/// How often a report tries for locks that threads of the program hold, all of them together; what it does not get by
+/// then it leaves out. With the pauses a process answers within the 50 ms that `ubiverbs ps` waits.
+pub(crate) const REPORT_LOCK_TRIES: u32 = 100;
+/// How long it leaves a lock alone between two tries.
+pub(crate) const REPORT_LOCK_PAUSE: Duration = Duration::from_micros(100);
 
 // ---- Records ----
 

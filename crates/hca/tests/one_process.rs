@@ -455,6 +455,44 @@ fn counters_tell_messages_and_refusals() {
     }
 }
 
+#[test]
+fn a_queue_pair_tells_what_it_waits_for_and_how_long() {
+    let nic = Nic::open().unwrap();
+    let context = loopback(&nic);
+    let ends = [(); 2].map(|()| End::new(&nic, &context, Kind::ReliableConnected));
+    let [a, b] = &ends;
+    connect(&nic, a, b.qp.qpn(), &context);
+    connect(&nic, b, a.qp.qpn(), &context);
+    let told = || nic.report().queue_pairs.into_iter().find(|pair| pair.number == a.qp.qpn().value()).unwrap();
+    assert_eq!((told().waiting, told().sends), (None, 0));
+    // The peer has no receive.
+    a.qp.post_send(&nic, &[send(7, Operation::Send { immediate: None }, &[a.sge(0, 64)])]).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let first = loop {
+        if let Some(waiting) = told().waiting.filter(|waiting| waiting.reason == transport::WaitReason::NotReady as u8)
+        {
+            break waiting;
+        }
+        assert!(Instant::now() < deadline, "{:?}", told());
+    };
+    assert_eq!((first.wr_id, first.operation.as_str(), told().sends), (7, "SEND", 1));
+    // However often it is sent again meanwhile, it waits longer and longer.
+    let longer = loop {
+        let waiting = told().waiting.unwrap();
+        if waiting.nanos > first.nanos + 20_000_000 {
+            break waiting;
+        }
+        assert!(Instant::now() < deadline, "{waiting:?}");
+    };
+    assert!(longer.tries >= first.tries && longer.psn == first.psn, "{longer:?}");
+    b.qp.post_receive(&nic, &[ReceiveRequest { wr_id: 9, sges: &[b.sge(0, 64)] }]).unwrap();
+    assert_eq!(next(&nic, &a.cq).status, Status::Success);
+    assert_eq!((told().waiting, told().sends, told().busy), (None, 0, 0));
+    for end in &ends {
+        nic.destroy_qp(&end.qp);
+    }
+}
+
 /// Asked over the host's registry, as any other process would ask.
 #[test]
 fn a_process_tells_what_it_has() {
@@ -471,7 +509,7 @@ fn a_process_tells_what_it_has() {
         let own = processes.into_iter().find(|process| process.pid == pid).expect("this process is listed");
         assert!(!own.command.is_empty());
         let number = a.qp.qpn().value();
-        let found = own.report.filter(|report| report.queue_pairs.iter().any(|pair| pair.number == number));
+        let found = own.report.ok().filter(|report| report.queue_pairs.iter().any(|pair| pair.number == number));
         match found {
             Some(report) => break report,
             None => assert!(Instant::now() < deadline, "no report in a minute"),

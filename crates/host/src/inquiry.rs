@@ -83,10 +83,22 @@ pub fn may_ask(uid: u32) -> bool {
     uid == 0 || holders::is_our_user(uid)
 }
 
+/// Why a process that was asked has no report.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NoAnswer {
+    /// It did not answer in time.
+    Silent,
+    /// Its answer is none that a process of ours gives.
+    Nonsense,
+}
+
 /// Asks all processes of these users in this network namespace, and waits for so long at most, for all of them
-/// together. `hear` is told each process that was asked, and its report: none if it did not answer in time, or not like
-/// one of ours.
-pub fn ask(users: Users, patience: Duration, mut hear: impl FnMut(Peer, Option<SealedReport>)) -> io::Result<()> {
+/// together. `hear` is told each process that was asked, and its report.
+pub fn ask(
+    users: Users,
+    patience: Duration,
+    mut hear: impl FnMut(Peer, Result<SealedReport, NoAnswer>),
+) -> io::Result<()> {
     if UNCLOSED_DESCRIPTORS.load(Ordering::Relaxed) >= MAX_UNCLOSED {
         return Err(io::Error::other("descriptors that processes sent are not closed yet"));
     }
@@ -126,7 +138,7 @@ pub fn ask(users: Users, patience: Duration, mut hear: impl FnMut(Peer, Option<S
                 Ok(()) => waiting.push((socket, process)),
                 Err(_) => {
                     unwanted.hang_up(socket);
-                    hear(process, None);
+                    hear(process, Err(NoAnswer::Silent));
                 }
             }
         }
@@ -150,7 +162,7 @@ pub fn ask(users: Users, patience: Duration, mut hear: impl FnMut(Peer, Option<S
                 waiting.push((socket, process));
                 continue;
             }
-            hear(process, receive(&socket, &mut unwanted));
+            hear(process, receive(&socket, &mut unwanted).ok_or(NoAnswer::Nonsense));
             unwanted.hang_up(socket);
         }
         if left.is_zero() {
@@ -159,7 +171,7 @@ pub fn ask(users: Users, patience: Duration, mut hear: impl FnMut(Peer, Option<S
     }
     for (socket, process) in waiting {
         unwanted.hang_up(socket);
-        hear(process, None);
+        hear(process, Err(NoAnswer::Silent));
     }
     Ok(())
 }
@@ -508,7 +520,7 @@ mod tests {
             let mut answered = None;
             ask(users, Duration::from_millis(50), |process, report| {
                 if process.pid == std::process::id() as i32 {
-                    answered = Some(report.is_some());
+                    answered = Some(report.is_ok());
                 }
             })
             .unwrap();

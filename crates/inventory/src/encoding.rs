@@ -7,8 +7,8 @@ use std::net::{IpAddr, SocketAddr};
 use transport::Counters;
 use transport::packet_counters::{EngineWakes, Incidents, Traffic};
 
-/// The longest text: a device's name, or how a queue pair's packets travel.
-const MAX_TEXT: usize = 64;
+/// The longest text: why a queue pair stopped.
+const MAX_TEXT: usize = 160;
 
 /// Numbers of one kind that a version of this program may count.
 const MAX_COUNTED: u32 = 256;

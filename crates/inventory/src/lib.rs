@@ -20,15 +20,21 @@ pub mod report;
 
 pub use transport::Counters;
 
-pub use report::{CompletionQueue, ConnectionId, Context, Domain, Port, QueuePair, Region, Report, SharedReceiveQueue};
+pub use report::{
+    Activity, CompletionQueue, Congestion, ConnectionId, Context, Domain, Drops, NoReport, Port, QueuePair, Region,
+    Report, SharedReceiveQueue, Socket, Waiting,
+};
 
 pub use host::inquiry::Users;
 
 use host::holders::is_our_user;
-use host::inquiry::SealedReport;
+use host::inquiry::{NoAnswer, SealedReport};
+use host::names::{Name, Peer};
+use host::slots::Slot;
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
+use wire::Qpn;
 
 /// How long processes have to answer, all of them together.
 pub const REPORT_TIMEOUT: Duration = Duration::from_millis(250);
@@ -52,8 +58,8 @@ pub struct Process {
     pub uid: u32,
     /// The name of its command, as the kernel has it.
     pub command: String,
-    /// What it has; none if it did not answer: it is stopped, perhaps.
-    pub report: Option<Report>,
+    /// What it has, or why that is not known.
+    pub report: Result<Report, NoReport>,
 }
 
 /// What may still be read.
@@ -70,7 +76,7 @@ impl Allowances {
     }
 
     /// Reads something that a process of that user tells.
-    fn read<T>(&mut self, uid: u32, read: impl FnOnce(&mut usize) -> Option<T>) -> Option<T> {
+    fn read<T>(&mut self, uid: u32, read: impl FnOnce(&mut usize) -> T) -> T {
         if is_our_user(uid) {
             return read(&mut self.own_user);
         }
@@ -86,30 +92,46 @@ impl Allowances {
 /// Asks processes, and reads what each tells.
 fn ask<T>(
     users: Users,
-    read: impl Fn(SealedReport, &mut usize) -> Option<T>,
-    mut hear: impl FnMut(host::names::Peer, Option<T>),
+    patience: Duration,
+    read: impl Fn(SealedReport, &mut usize) -> Result<T, NoReport>,
+    mut hear: impl FnMut(Peer, Result<T, NoReport>),
 ) -> io::Result<()> {
     let mut allowances = Allowances::new();
-    host::inquiry::ask(users, REPORT_TIMEOUT, |process, report| {
-        let report = report.and_then(|report| allowances.read(process.uid, |left| read(report, left)));
+    host::inquiry::ask(users, patience, |process, report| {
+        let report = match report {
+            Ok(report) => allowances.read(process.uid, |left| read(report, left)),
+            Err(NoAnswer::Silent) => Err(NoReport::Silent),
+            Err(NoAnswer::Nonsense) => Err(NoReport::Nonsense),
+        };
         hear(process, report);
     })
 }
 
 /// The processes of these users in this network namespace, in order of their numbers.
 pub fn gather(users: Users) -> io::Result<Vec<Process>> {
+    gather_within(users, REPORT_TIMEOUT)
+}
+
+/// As [`gather`]; the processes have so long to answer, all of them together.
+pub fn gather_within(users: Users, patience: Duration) -> io::Result<Vec<Process>> {
     let mut processes = Vec::new();
-    ask(users, Report::decode, |process, report| {
+    ask(users, patience, Report::decode, |process, report| {
         processes.push(Process { pid: process.pid, uid: process.uid, command: command(process.pid), report });
     })?;
     processes.sort_by_key(|process| process.pid);
     Ok(processes)
 }
 
+/// The process that may have a queue pair of this number: its share of the numbers has it. The process is not asked.
+pub fn owner_of(queue_pair: u32) -> Option<i32> {
+    let slot = Slot::of(Qpn::new(queue_pair))?;
+    host::names::owner(Name::Slot(slot)).ok().flatten().map(|process| process.pid)
+}
+
 /// What was counted on each port, by its name as in [`Port::device`]: the sum over the processes of these users, living and ended.
 pub fn port_counters(users: Users) -> io::Result<BTreeMap<String, Counters>> {
     let mut sums = ended::read(users);
-    ask(users, Report::decode_ports, |_, ports| {
+    ask(users, REPORT_TIMEOUT, Report::decode_ports, |_, ports| {
         for port in ports.into_iter().flatten() {
             *sums.entry(port.device).or_default() += port.counters;
         }
@@ -133,12 +155,12 @@ mod tests {
         let take = |left: &mut usize| {
             let taken = *left;
             *left = 0;
-            Some(taken)
+            taken
         };
         let own = host::holders::own_uid();
         let others = (1..=5).map(|uid| allowances.read(own + uid, take)).collect::<Vec<_>>();
-        assert_eq!(others, [Some(1 << 15), Some(1 << 15), Some(1 << 15), Some(1 << 15), Some(0)]);
-        assert_eq!(allowances.read(own + 1, take), Some(0));
-        assert_eq!(allowances.read(own, take), Some(1 << 20));
+        assert_eq!(others, [1 << 15, 1 << 15, 1 << 15, 1 << 15, 0]);
+        assert_eq!(allowances.read(own + 1, take), 0);
+        assert_eq!(allowances.read(own, take), 1 << 20);
     }
 }

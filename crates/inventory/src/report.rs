@@ -8,7 +8,10 @@ use transport::Counters;
 use wire::Key;
 
 /// How every report begins: a word, and the version of what follows.
-const REPORT_MAGIC: [u8; 8] = *b"UbiRep\x04\0";
+pub const REPORT_MAGIC: [u8; 8] = *b"UbiRep\x05\0";
+
+/// Where the version stands in it.
+const VERSION_PLACE: usize = 6;
 
 records! {
     /// What a process has counted on a port.
@@ -37,6 +40,36 @@ records! {
         interface: u32,
         /// Queue pairs, regions and shared receive queues in it.
         users: u32,
+    }
+
+    /// What the oldest work of a queue pair waits for.
+    Waiting {
+        /// `transport::WaitReason`, as a number.
+        reason: u8,
+        /// How long nothing has happened, in nanoseconds, as far as the process knows.
+        nanos: u64,
+        /// The oldest sequence number that was not acknowledged.
+        psn: u32,
+        /// How often it was sent again, or the receiver was not ready.
+        tries: u32,
+        /// How often that may happen; none if there is no limit.
+        tries_allowed: Option<u8>,
+        /// The identifier of the work.
+        wr_id: u64,
+        /// What it is.
+        operation: String,
+    }
+
+    /// How congested the way of a queue pair is.
+    Congestion {
+        /// How much may be on its way.
+        window: u64,
+        /// How much is.
+        in_flight: u64,
+        /// The smoothed round trip, once one was measured.
+        round_trip_nanos: Option<u64>,
+        /// What congestion leaves of the line rate, in bit/s.
+        rate: Option<u64>,
     }
 
     /// A queue pair.
@@ -85,6 +118,22 @@ records! {
         link: String,
         /// What it has counted.
         counters: Counters,
+        /// 1 if a thread used it for as long as it was asked for: then only its number, kind and queues are known.
+        busy: u8,
+        /// Sends that are not done.
+        sends: u32,
+        /// How many its send queue holds.
+        max_sends: u32,
+        /// Receives of its own that wait.
+        receives: u32,
+        /// How many its receive queue holds.
+        max_receives: u32,
+        /// What its oldest work waits for.
+        waiting: Option<Waiting>,
+        /// Where packets may get lost.
+        congestion: Option<Congestion>,
+        /// What stopped it, in a sentence; nothing while it works.
+        stop: String,
     }
 
     /// A completion queue.
@@ -95,6 +144,10 @@ records! {
         interface: u32,
         /// How many completions it holds.
         entries: u32,
+        /// How many wait for the program to poll them.
+        waiting: u32,
+        /// 1 if one was lost because it was full.
+        overflowed: u8,
         /// Queue pairs that complete in it.
         users: u32,
     }
@@ -151,6 +204,46 @@ records! {
         destination: Option<SocketAddr>,
     }
 
+    /// A socket over RDMA.
+    Socket {
+        /// Its descriptor.
+        descriptor: u32,
+        /// Its queue pair's number; 0 for none.
+        queue_pair: u32,
+        /// What it is doing, in words.
+        state: String,
+        /// Its own address.
+        source: Option<SocketAddr>,
+        /// The peer's.
+        destination: Option<SocketAddr>,
+    }
+
+    /// Packets and messages that went no further for one reason.
+    Drops {
+        /// The reason's name.
+        reason: String,
+        /// How many.
+        count: u64,
+    }
+
+    /// What the process does, beside its objects.
+    Activity {
+        /// The version of ubiverbs.
+        version: String,
+        /// How long its NIC has been there, in nanoseconds.
+        age_nanos: u64,
+        /// The system's number of the engine's thread.
+        engine_thread: u32,
+        /// Polls that found nothing and drove the NIC, about; now and then it begins anew.
+        empty_polls: u64,
+        /// 1 while the program drives the NIC itself, by polling.
+        driven_by_program: u8,
+        /// Threads of the program that block in a call, and so drive.
+        blocked_callers: u32,
+        /// Why packets and messages were dropped.
+        drops: Vec<Drops>,
+    }
+
     /// All of a process.
     Report {
         /// What it counted.
@@ -169,7 +262,29 @@ records! {
         shared_queues: Vec<SharedReceiveQueue>,
         /// Ids of the connection manager.
         ids: Vec<ConnectionId>,
+        /// What the process does.
+        activity: Activity,
+        /// Sockets over RDMA.
+        sockets: Vec<Socket>,
     }
+}
+
+/// Why what a process answered cannot be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoReport {
+    /// It did not answer in time.
+    #[error("it did not answer in time; it is stopped, perhaps, or very busy")]
+    Silent,
+    /// It is no report.
+    #[error("its answer is no report")]
+    Nonsense,
+    /// It was written by another version of ubiverbs.
+    #[error("its report has version {0}, and version {ours} is read here: it runs another ubiverbs", ours = REPORT_MAGIC[VERSION_PLACE])]
+    OtherVersion(u8),
+    /// The processes of its user tell of more than is read.
+    #[error("the processes of its user tell of more objects than are read")]
+    TooMuch,
 }
 
 impl Report {
@@ -180,14 +295,14 @@ impl Report {
         out
     }
 
-    /// The report that comes from there; none if it is none, of another version, or of more records than `allowance`.
-    /// What was read is taken from the allowance in any case.
-    pub fn decode(mut source: impl Read, allowance: &mut usize) -> Option<Report> {
+    /// The report that comes from there, if it is one of this version and of no more records than `allowance`. What was
+    /// read is taken from the allowance in any case.
+    pub fn decode(mut source: impl Read, allowance: &mut usize) -> Result<Report, NoReport> {
         reading(&mut source, allowance, |from| Report::take(from).filter(|_| from.is_at_end()))
     }
 
     /// The ports of such a report, which come first: no more of it is read.
-    pub fn decode_ports(mut source: impl Read, allowance: &mut usize) -> Option<Vec<Port>> {
+    pub fn decode_ports(mut source: impl Read, allowance: &mut usize) -> Result<Vec<Port>, NoReport> {
         reading(&mut source, allowance, Field::take)
     }
 }
@@ -203,11 +318,18 @@ fn reading<T>(
     source: &mut dyn Read,
     allowance: &mut usize,
     take: impl FnOnce(&mut Reader<'_>) -> Option<T>,
-) -> Option<T> {
+) -> Result<T, NoReport> {
     let mut from = Reader::new(source, *allowance);
-    let taken = from.chunk().filter(|beginning| *beginning == REPORT_MAGIC).and_then(|_| take(&mut from));
+    let taken = match from.chunk() {
+        Some(REPORT_MAGIC) => take(&mut from).ok_or(NoReport::Nonsense),
+        Some(mut other) => {
+            let version = std::mem::replace(&mut other[VERSION_PLACE], REPORT_MAGIC[VERSION_PLACE]);
+            Err(if other == REPORT_MAGIC { NoReport::OtherVersion(version) } else { NoReport::Nonsense })
+        }
+        None => Err(NoReport::Nonsense),
+    };
     *allowance = from.allowance;
-    taken
+    if taken.is_err() && from.allowance == 0 { Err(NoReport::TooMuch) } else { taken }
 }
 
 #[cfg(test)]
@@ -218,7 +340,10 @@ mod tests {
         let mut counters = Counters::default();
         counters.traffic.sent_octets = u64::MAX;
         counters.incidents.atomic_requests = 7;
-        let queue_pair = QueuePair { number: 0x12_3456, link: "UDP".into(), counters, ..QueuePair::default() };
+        let waiting = Some(Waiting { tries_allowed: Some(7), operation: "SEND".into(), ..Waiting::default() });
+        let congestion = Some(Congestion { round_trip_nanos: Some(9), ..Congestion::default() });
+        let queue_pair =
+            QueuePair { number: 0x12_3456, link: "UDP".into(), counters, waiting, congestion, ..QueuePair::default() };
         counters.engine_wakes.timeout = 8;
         let id = ConnectionId {
             source: Some("127.0.0.1:7".parse().unwrap()),
@@ -234,7 +359,7 @@ mod tests {
         }
     }
 
-    fn decoded(bytes: &[u8]) -> Option<Report> {
+    fn decoded(bytes: &[u8]) -> Result<Report, NoReport> {
         Report::decode(bytes, &mut 1000)
     }
 
@@ -242,24 +367,33 @@ mod tests {
     fn a_report_is_read_as_it_was_written() {
         for report in [report(), Report::default()] {
             let bytes = report.encode();
-            assert_eq!(Report::decode_ports(bytes.as_slice(), &mut 1000).as_ref(), Some(&report.ports));
-            assert_eq!(decoded(&bytes), Some(report));
+            assert_eq!(Report::decode_ports(bytes.as_slice(), &mut 1000).as_ref(), Ok(&report.ports));
+            assert_eq!(decoded(&bytes), Ok(report));
         }
     }
 
     #[test]
     fn a_part_of_a_report_is_none() {
         let bytes = report().encode();
-        assert!((0..bytes.len()).all(|length| decoded(&bytes[..length]).is_none()));
+        assert!((0..bytes.len()).all(|length| decoded(&bytes[..length]) == Err(NoReport::Nonsense)));
         let longer = [bytes.as_slice(), &[0]].concat();
-        assert_eq!(decoded(&longer), None);
+        assert_eq!(decoded(&longer), Err(NoReport::Nonsense));
     }
 
     #[test]
     fn lengths_cost_what_is_there() {
         let mut bytes = REPORT_MAGIC.to_vec();
         bytes.extend([0xff; 64]);
-        assert_eq!(decoded(&bytes), None);
+        assert_eq!(decoded(&bytes), Err(NoReport::Nonsense));
+    }
+
+    #[test]
+    fn a_report_of_another_version_is_told_from_nonsense() {
+        let mut bytes = report().encode();
+        bytes[VERSION_PLACE] = 200;
+        assert_eq!(decoded(&bytes), Err(NoReport::OtherVersion(200)));
+        bytes[0] = b'X';
+        assert_eq!(decoded(&bytes), Err(NoReport::Nonsense));
     }
 
     /// A report of zeros without end has as many ports as it says, each of 14 bytes and 300 in memory.
@@ -277,9 +411,9 @@ mod tests {
         }
         let mut endless = Endless([REPORT_MAGIC.as_slice(), &[0xff; 4]].concat(), 0);
         let mut allowance = 10_000;
-        assert_eq!(Report::decode(&mut endless, &mut allowance), None);
+        assert_eq!(Report::decode(&mut endless, &mut allowance), Err(NoReport::TooMuch));
         assert!(allowance == 0 && endless.1 < 1 << 20, "{allowance} {}", endless.1);
         // The next of the same user gets nothing.
-        assert_eq!(Report::decode(report().encode().as_slice(), &mut allowance), None);
+        assert_eq!(Report::decode(report().encode().as_slice(), &mut allowance), Err(NoReport::TooMuch));
     }
 }

@@ -81,6 +81,8 @@ pub enum Rank {
     TaggedBuffers,
     /// A completion queue.
     CompletionQueue,
+    /// Pages that were replaced so that peers may map them.
+    ReplacedPages,
     /// Registered memory: regions and windows.
     MemoryBooks,
     /// Windows by peer.

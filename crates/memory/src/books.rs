@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::block::{Block, DeviceMemory};
 use crate::error::Error;
-use crate::holding::Holding;
+use crate::holding::{Holding, MemoryPlace};
 use crate::keys::{Keys, SLOT_COUNT};
 use wire::access::{Access, ProtectionDomain};
 use wire::{Key, Qpn};
@@ -53,7 +53,7 @@ pub(crate) struct Region {
 impl Region {
     /// What others see of it; its key is this.
     pub(crate) fn facts(&self, key: Key) -> RegionFacts {
-        let Holding { place, domain, access } = &self.holding;
+        let Holding { place, domain, access, .. } = &self.holding;
         let (address, length) = self.holding.extent();
         RegionFacts { key, domain: *domain, address, length, place: place.first() as u64, access: *access }
     }
@@ -92,6 +92,17 @@ impl Books {
             _ => None,
         };
         self.records.iter().enumerate().filter_map(fact).collect()
+    }
+
+    /// Whether a region of the program's memory has a part of this range.
+    pub(crate) fn has_region_in(&self, address: usize, length: usize) -> bool {
+        self.records.iter().any(|record| match &record.what {
+            What::Region(Region { holding: Holding { place: MemoryPlace::Program(place), .. }, .. }) => {
+                let start = place.address.addr();
+                start < address.saturating_add(length) && address < start.saturating_add(place.length)
+            }
+            _ => false,
+        })
     }
 
     /// Whether no slot is left.

@@ -80,7 +80,7 @@ impl Memory {
     ) -> Result<Key, Error> {
         let block = self.device_block(device)?;
         let offset = block.offset(offset, length)?;
-        let mut holding = Holding { place: MemoryPlace::Device { block, offset, length }, domain, access };
+        let mut holding = Holding::new(MemoryPlace::Device { block, offset, length }, domain, access);
         self.validate(&mut holding)?;
         self.enroll(holding)
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::block::Block;
 use crate::error::Error;
 use crate::gpu;
+use crate::replaced_pages::ReplacedPages;
 use crate::slot::{DeviceNumber, Kind, Reach, Terms};
 use wire::access::{Access, ProtectionDomain};
 use wire::{Key, Qpn};
@@ -56,9 +57,15 @@ pub(crate) struct Holding {
     pub(crate) place: MemoryPlace,
     pub(crate) domain: ProtectionDomain,
     pub(crate) access: Access,
+    /// Pages that were replaced for it.
+    pub(crate) pages: Vec<Arc<ReplacedPages>>,
 }
 
 impl Holding {
+    pub(crate) fn new(place: MemoryPlace, domain: ProtectionDomain, access: Access) -> Holding {
+        Holding { place, domain, access, pages: Vec::new() }
+    }
+
     /// The first address by which keys reach it, and its length.
     pub(crate) fn extent(&self) -> (u64, u64) {
         let zero_based = self.access.contains(Access::ZERO_BASED);

@@ -3,6 +3,7 @@
 //! mappings are judged by the process's map. Nothing is pinned: what the program unmaps afterwards is gone.
 
 use latch::PerProcess;
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::error::Error;
 use wire::refuse_if;
@@ -102,6 +103,48 @@ pub fn judge(maps: &str, start: u64, span: u64, write: bool) -> Result<(), Error
         }
     }
     Err(Error::NotMapped { address: next })
+}
+
+/// A line of the map.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MapLine<'a> {
+    pub(crate) rights: &'a str,
+    /// 0 if it is of no file.
+    pub(crate) inode: u64,
+    pub(crate) name: &'a str,
+}
+
+/// The lines of the map that a range lies in; none if it has holes.
+pub(crate) fn mappings(maps: &str, start: u64, span: u64) -> Option<Vec<MapLine<'_>>> {
+    let end = start.checked_add(span)?;
+    let (mut next, mut lines) = (start, Vec::new());
+    for line in maps.lines() {
+        let Some((from, to, rights)) = parse(line) else { continue };
+        if to <= next {
+            continue;
+        }
+        if from > next {
+            return None;
+        }
+        let mut words = line.split_ascii_whitespace().skip(4);
+        let inode = words.next()?.parse().ok()?;
+        lines.push(MapLine { rights, inode, name: words.next().unwrap_or_default() });
+        next = to;
+        if next >= end {
+            return Some(lines);
+        }
+    }
+    None
+}
+
+/// The number of a file.
+pub(crate) fn inode_of(file: BorrowedFd<'_>) -> std::io::Result<u64> {
+    // SAFETY: the kernel fills in a live structure, for which zeros are a value.
+    unsafe {
+        let mut facts: libc::stat = std::mem::zeroed();
+        refuse_if!(libc::fstat(file.as_raw_fd(), &raw mut facts) != 0, std::io::Error::last_os_error());
+        Ok(facts.st_ino)
+    }
 }
 
 /// `7f12-7f34 rw-p …`

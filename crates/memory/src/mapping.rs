@@ -10,7 +10,7 @@ use crate::shareable;
 use wire::refuse_if;
 
 /// So many are made of files at a time, device memory apart.
-const MAX_SHAREABLE_MAPPINGS: usize = 64;
+pub(crate) const MAX_SHAREABLE_MAPPINGS: usize = 64;
 
 /// The size of a huge page.
 const HUGE_PAGE: usize = 2 << 20;
@@ -193,7 +193,7 @@ fn map(
 }
 
 /// A file in memory whose length stays: a process that maps it never meets its end.
-fn sealed_file(length: usize) -> io::Result<OwnedFd> {
+pub(crate) fn sealed_file(length: usize) -> io::Result<OwnedFd> {
     // A longer one would be a signal, of which programs die.
     // SAFETY: a live record.
     let limit = unsafe {

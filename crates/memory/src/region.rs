@@ -5,9 +5,10 @@ use crate::books::{self, What};
 use crate::error::Error;
 use crate::gpu::{self, Reference, Source, references};
 use crate::guard::Counted;
-use crate::holding::{Change, Holding, MemoryPlace, RegionSpec};
+use crate::holding::{Change, Holding, MemoryPlace, RegionSpec, Translation};
 use crate::mapped;
 use crate::memory::Memory;
+use crate::replaced_pages;
 use crate::slot::Reach;
 use wire::access::{Access, ProtectionDomain, Range, Refusal, Subject};
 use wire::{Key, refuse_if};
@@ -28,8 +29,9 @@ impl Memory {
     /// granted.
     pub unsafe fn register(&self, spec: &RegionSpec) -> Result<Key, Error> {
         let RegionSpec { translation, domain, access } = *spec;
-        let mut holding = Holding { place: MemoryPlace::Program(translation), domain, access };
+        let mut holding = Holding::new(MemoryPlace::Program(translation), domain, access);
         self.validate(&mut holding)?;
+        self.replace_pages(&mut holding);
         self.enroll(holding)
     }
 
@@ -39,7 +41,7 @@ impl Memory {
     /// # Errors
     /// [`Error::TooManyRegions`].
     pub fn register_null(&self, domain: ProtectionDomain) -> Result<Key, Error> {
-        self.enroll(Holding { place: MemoryPlace::Nowhere, domain, access: Access::LOCAL_WRITE })
+        self.enroll(Holding::new(MemoryPlace::Nowhere, domain, Access::LOCAL_WRITE))
     }
 
     /// Changes a region; its key stays. Waits for the accesses under way on the old terms; accesses that come meanwhile
@@ -67,7 +69,7 @@ impl Memory {
         let RegionSpec { translation, domain, access } = *spec;
         self.change(key, |holding| match holding.place {
             MemoryPlace::Nowhere => {
-                *holding = Holding { place: MemoryPlace::Program(translation), domain, access };
+                *holding = Holding::new(MemoryPlace::Program(translation), domain, access);
                 Ok(())
             }
             _ => Err(Error::WrongKind { key }),
@@ -115,11 +117,24 @@ impl Memory {
         self.publication.closed(key);
         self.drain(slot);
         slot.free();
-        let mut books = self.books();
-        if let What::Region(region) = books.give(number) {
+        let given = self.books().give(number);
+        if let What::Region(region) = given {
             region.holding.released();
         }
         Ok(())
+    }
+
+    /// Makes memory that peers may reach such that they can map it, if the program asked for that.
+    fn replace_pages(&self, holding: &mut Holding) {
+        let right = Access::REMOTE_READ | Access::REMOTE_WRITE;
+        let special = Access::ON_DEMAND | Access::HUGETLB;
+        if let MemoryPlace::Program(Translation { address, length, .. }) = holding.place
+            && !holding.access.intersection(right).is_empty()
+            && holding.access.intersection(special).is_empty()
+        {
+            let is_taken = || self.books().has_region_in(address.addr(), length);
+            holding.pages = replaced_pages::hold(address.addr(), length, is_taken);
+        }
     }
 
     /// Enters a valid region into table and books.

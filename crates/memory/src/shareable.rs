@@ -1,13 +1,13 @@
 //! Memory of this process that lies in files of its own, so that peers can map it. A region inside such memory is
 //! published with its file.
 
+use crate::mapped;
 use latch::Rank;
 use latch::plain::Mutex;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use wire::refuse_if;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
-/// A part of a file that nobody can make shorter.
+/// A part of a file that is sealed against shrinking.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FilePart {
     /// A descriptor of this process, open for as long as the memory is there.
@@ -31,12 +31,7 @@ static SHAREABLE: Mutex<Vec<Shareable>> = Mutex::new(Rank::ShareableMemory, Vec:
 /// Memory was mapped from the beginning of this file on.
 pub(crate) fn note(start: usize, span: usize, file: &OwnedFd) -> io::Result<()> {
     let descriptor = file.as_raw_fd();
-    // SAFETY: the kernel fills in a live structure, for which zeros are a value.
-    let inode = unsafe {
-        let mut facts: libc::stat = std::mem::zeroed();
-        refuse_if!(libc::fstat(descriptor, &raw mut facts) != 0, io::Error::last_os_error());
-        facts.st_ino
-    };
+    let inode = mapped::inode_of(file.as_fd())?;
     SHAREABLE.lock().push(Shareable { start, span, file: FilePart { descriptor, inode, offset: 0 } });
     Ok(())
 }

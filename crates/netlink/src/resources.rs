@@ -102,7 +102,7 @@ impl Entries<'_> {
         let administrator = host.is_administrator();
         let mut entries = Entries { device, kind, administrator, found: Vec::new() };
         for process in host.processes().iter() {
-            if let Some(report) = &process.report {
+            if let Ok(report) = &process.report {
                 entries.of_process(process, report);
             }
         }

@@ -4,7 +4,7 @@ use crate::message::{Attributes, Header, MAX_MESSAGE_BYTES, MESSAGE_HEADER_BYTES
 use crate::numbers::errno::{EINVAL, ENOENT, EOPNOTSUPP, EPERM};
 use crate::numbers::{ACK, DONE, DUMP, ERROR, MULTI, NLDEV, REQUEST, attribute, command, message_type};
 use crate::{Device, Host, answer};
-use inventory::{ConnectionId, Context, Domain, Process, QueuePair, Region, Report, SharedReceiveQueue};
+use inventory::{ConnectionId, Context, Domain, NoReport, Process, QueuePair, Region, Report, SharedReceiveQueue};
 use std::rc::Rc;
 use transport::Counters;
 
@@ -50,8 +50,8 @@ impl Host for Fake {
             ids: vec![id],
             ..Report::default()
         };
-        let silent = Process { pid: 2, uid: 0, command: "stopped".into(), report: None };
-        Rc::new(vec![Process { pid: 1234, uid: 0, command: "x".into(), report: Some(report) }, silent])
+        let silent = Process { pid: 2, uid: 0, command: "stopped".into(), report: Err(NoReport::Silent) };
+        Rc::new(vec![Process { pid: 1234, uid: 0, command: "x".into(), report: Ok(report) }, silent])
     }
 
     fn counters(&mut self, device: &str, port: u32) -> Counters {

@@ -665,6 +665,17 @@ impl Completer {
         }
     }
 
+    /// How often the peer was not ready, and how often it may be; none is forever.
+    pub fn not_ready_tries(&self, connection: &Connection) -> (u32, Option<u8>) {
+        let allowed = connection.attributes.rnr_retry;
+        (self.not_ready_used, (allowed != ENDLESS_RNR_RETRIES).then_some(allowed))
+    }
+
+    /// Since when nothing was heard of what was sent: no later than the packet left whose round trip is measured.
+    pub fn silent_since(&self) -> Option<Time> {
+        self.stopwatch.map(|stopwatch| stopwatch.since).or(self.repeated.map(|repeated| repeated.at))
+    }
+
     /// How many more times the oldest packet may be sent again.
     pub fn retries_left(&self, connection: &Connection) -> u8 {
         connection.attributes.retry_cnt.saturating_sub(u8::try_from(self.retries_used).unwrap_or(u8::MAX))

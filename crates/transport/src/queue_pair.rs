@@ -13,10 +13,12 @@ mod probe;
 mod refusal;
 mod rendezvous;
 mod transitions;
+mod waiting;
 
 pub use express::AtOnce;
 pub use frames::FrameOut;
 pub use placed::Placement;
+pub use waiting::{WaitReason, Waiting};
 
 use self::pacing::{MarkedDatagram, RecentTargets};
 use self::probe::ProbeOutcome;

@@ -170,7 +170,7 @@ fn lie(kind: &str) -> Outcome<Option<OwnedFd>> {
         "endless" => {
             let memory = File::from(memfd_create("report", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?);
             memory.set_len(128 << 20)?;
-            memory.write_all_at(b"UbiRep\x03\0\xff\xff\xff\xff", 0)?;
+            memory.write_all_at(&[&inventory::report::REPORT_MAGIC[..], &[0xff; 4]].concat(), 0)?;
             fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE)?;
             Ok(Some(memory.into()))
         }

@@ -14,7 +14,7 @@ impl Host for Small {
     }
 
     fn processes(&mut self) -> Rc<Vec<Process>> {
-        Rc::new(vec![Process { pid: 1, uid: 0, command: "x".into(), report: Some(self.0.clone()) }])
+        Rc::new(vec![Process { pid: 1, uid: 0, command: "x".into(), report: Ok(self.0.clone()) }])
     }
 
     fn counters(&mut self, _: &str, _: u32) -> Counters {
@@ -56,8 +56,8 @@ fn fills(bytes: &[u8]) {
 /// If one is read that is not read the same when it is written again.
 pub fn reports(bytes: &[u8]) {
     let read = |bytes: &[u8]| Report::decode(bytes, &mut (1 << 20));
-    if let Some(report) = read(bytes) {
-        assert_eq!(read(&report.encode()).as_ref(), Some(&report));
+    if let Ok(report) = read(bytes) {
+        assert_eq!(read(&report.encode()).as_ref(), Ok(&report));
         // Whatever it says, it can be told.
         let mut host = Small(report);
         for command in [9, 10, 11, 12, 13, 14, 22, 23] {

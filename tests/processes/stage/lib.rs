@@ -65,14 +65,17 @@ pub struct End {
 pub enum EndMemory {
     /// Of the heap.
     Heap(Vec<u64>),
-    /// Of a file that peers may map.
-    Shareable(Mapping),
+    /// A mapping: of a file that peers may map, or private pages.
+    Mapped(Mapping),
 }
 
 impl EndMemory {
     fn new(is_shareable: bool) -> EndMemory {
         match is_shareable {
-            true => EndMemory::Shareable(Mapping::shareable(LENGTH).expect("the system has files in memory")),
+            true if std::env::var_os(SHAREABLE_VARIABLE).is_some_and(|kind| kind == PRIVATE_PAGES) => {
+                EndMemory::Mapped(Mapping::anonymous(LENGTH).unwrap())
+            }
+            true => EndMemory::Mapped(Mapping::shareable(LENGTH).expect("the system has files in memory")),
             false => EndMemory::Heap(vec![0; LENGTH / 8]),
         }
     }
@@ -85,7 +88,7 @@ impl Deref for EndMemory {
         match self {
             EndMemory::Heap(words) => words,
             // SAFETY: so many zeroed bytes from a page's boundary on; peers write them when tests expect it.
-            EndMemory::Shareable(map) => unsafe { std::slice::from_raw_parts(map.first().cast(), LENGTH / 8) },
+            EndMemory::Mapped(map) => unsafe { std::slice::from_raw_parts(map.first().cast(), LENGTH / 8) },
         }
     }
 }
@@ -95,13 +98,15 @@ impl DerefMut for EndMemory {
         match self {
             EndMemory::Heap(words) => words,
             // SAFETY: as above; the mapping is borrowed for as long.
-            EndMemory::Shareable(map) => unsafe { std::slice::from_raw_parts_mut(map.first().cast(), LENGTH / 8) },
+            EndMemory::Mapped(map) => unsafe { std::slice::from_raw_parts_mut(map.first().cast(), LENGTH / 8) },
         }
     }
 }
 
 /// An end of a process that has this variable has memory that peers may map.
 pub const SHAREABLE_VARIABLE: &str = "UBIVERBS_TEST_SHAREABLE";
+/// Private pages instead, if this is its value.
+pub const PRIVATE_PAGES: &str = "private";
 
 impl Default for End {
     fn default() -> End {
@@ -131,7 +136,7 @@ impl End {
 
     /// Another queue pair of the same process.
     pub fn another(&self) -> End {
-        End::with(&self.nic, matches!(self.memory, EndMemory::Shareable(_)))
+        End::with(&self.nic, matches!(self.memory, EndMemory::Mapped(_)))
     }
 
     /// An end on a NIC of its own, with memory that peers may map, or not.

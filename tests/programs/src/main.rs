@@ -29,6 +29,7 @@ mod migration;
 mod mpi;
 mod multicast;
 mod notes;
+mod observing;
 mod packages;
 mod perftest;
 mod pingpong;
@@ -221,6 +222,7 @@ fn all_tests() -> Vec<Test> {
         dying::tests(),
         examples::tests(),
         notes::tests(),
+        observing::tests(),
         multicast::tests(),
         packages::tests(),
         pingpong::tests(),

@@ -38,6 +38,7 @@ fn bash_completes_commands_options_devices_and_statuses() {
         "inject",
         "devices",
         "doctor",
+        "ps",
         "cluster",
         "simulate",
         "torture",

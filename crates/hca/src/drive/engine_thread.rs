@@ -78,6 +78,7 @@ impl Sleep {
 
 /// The thread: work, look, sleep.
 fn run(engine: &Engine, nic: &Weak<Nic>) {
+    engine.thread.store(::host::thread::number(), Ordering::Relaxed);
     let mut state = State {
         policy: EnginePolicy::new(engine.processors),
         affinity: EngineAffinity::default(),

@@ -10,7 +10,7 @@ use transport::congestion::{Window, WindowConfig};
 use wire::{Gid, Qpn};
 
 /// A congestion window: none where nothing can be lost, or one shared with all that send to the same process.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum WindowOf {
     None,
     Shared(Arc<SharedWindow>),
@@ -46,8 +46,7 @@ impl SharedWindow {
     }
 
     pub fn congestion(&self) -> Congestion {
-        let window = &self.inner.lock().window;
-        Congestion { round_trip_nanos: window.round_trip_nanos(), window: window.cwnd(), in_flight: window.in_flight() }
+        Congestion::of(&self.inner.lock().window)
     }
 
     /// Under the lock, after whatever happened there: what was noted before may be from another thread.
@@ -82,6 +81,14 @@ impl SharedWindow {
 }
 
 impl WindowOf {
+    /// How congested the way is, unless there is no window or a thread uses it at this moment.
+    pub fn try_congestion(&self) -> Option<Congestion> {
+        match self {
+            WindowOf::None => None,
+            WindowOf::Shared(window) => window.inner.try_lock().map(|turns| Congestion::of(&turns.window)),
+        }
+    }
+
     #[inline]
     pub fn with<R>(&mut self, f: impl FnOnce(&mut Window) -> R) -> R {
         match self {
@@ -110,6 +117,12 @@ pub struct Congestion {
     pub window: u64,
     /// How much is.
     pub in_flight: u64,
+}
+
+impl Congestion {
+    fn of(window: &Window) -> Congestion {
+        Congestion { round_trip_nanos: window.round_trip_nanos(), window: window.cwnd(), in_flight: window.in_flight() }
+    }
 }
 
 /// The windows a queue pair sends under.

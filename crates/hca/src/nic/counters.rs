@@ -24,6 +24,11 @@ impl Nic {
         if self.counted_as_ended.load(Ordering::Acquire) { Vec::new() } else { self.counters() }
     }
 
+    /// As [`living_counters`](Nic::living_counters), where its queue pairs have counted this on each port.
+    pub(crate) fn living_counters_of(&self, of_port: HashMap<u32, Counters>) -> Vec<(Arc<Device>, Counters)> {
+        if self.counted_as_ended.load(Ordering::Acquire) { Vec::new() } else { self.with_the_rest(of_port) }
+    }
+
     /// What this process has counted without what a thread is in the middle of, which may be the one that ends the
     /// process.
     pub(crate) fn counters_before_exit(&self) -> Vec<(Arc<Device>, Counters)> {
@@ -36,6 +41,11 @@ impl Nic {
             let port = of_port.entry(qp.port_device().port_id()).or_default();
             *port += of_qp(qp).unwrap_or_default();
         });
+        self.with_the_rest(of_port)
+    }
+
+    /// Adds what belongs to no queue pair, or to one that has gone, to what those that live have counted on each port.
+    fn with_the_rest(&self, mut of_port: HashMap<u32, Counters>) -> Vec<(Arc<Device>, Counters)> {
         let mut all: Vec<(Arc<Device>, Counters)> = self
             .port_devices()
             .into_iter()

@@ -95,9 +95,7 @@ impl Nic {
         }
         let nobody = match Slot::of(dest).map(|slot| names::owner(Name::Slot(slot))) {
             None | Some(Ok(None)) => true,
-            Some(Ok(Some(owner))) => {
-                processes.iter().any(|process| process.pid == owner.pid && process.report.is_some())
-            }
+            Some(Ok(Some(owner))) => processes.iter().any(|process| process.pid == owner.pid && process.report.is_ok()),
             Some(Err(_)) => false,
         };
         if nobody {

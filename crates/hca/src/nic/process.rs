@@ -121,6 +121,7 @@ pub(crate) fn tell_past(nic: &Nic) {
 extern "C" fn in_child() {
     ::host::thread::forget_number();
     latch::forget_in_child();
+    memory::keep_replaced_pages_in_child();
     ::host::descriptor::close_in_child();
 }
 

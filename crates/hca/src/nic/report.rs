@@ -3,10 +3,13 @@
 
 use crate::nic::Nic;
 use crate::objects::context::Context;
-use inventory::{CompletionQueue, Domain, Port, Region, Report, SharedReceiveQueue};
+use crate::progress::lock_tries::LockTries;
+use inventory::{Activity, CompletionQueue, Domain, Drops, Port, Region, Report, SharedReceiveQueue};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
+use trace::DropReason;
+use transport::Counters;
 
 /// How often something is used, by its number.
 #[derive(Default)]
@@ -26,7 +29,13 @@ impl Nic {
     /// Everything that this process has, and what it has counted.
     pub fn report(&self) -> Report {
         let mut queue_pairs = Vec::new();
-        self.each_qp(|qp| queue_pairs.push(qp.report()));
+        let mut tries = LockTries::default();
+        let mut of_ports = HashMap::<u32, Counters>::new();
+        self.each_qp(|qp| {
+            let report = qp.report(&self.ground, &mut tries);
+            *of_ports.entry(qp.port_device().port_id()).or_default() += report.counters;
+            queue_pairs.push(report);
+        });
         let contexts: Vec<Arc<Context>> = self.objects.contexts.lock().iter().filter_map(Weak::upgrade).collect();
         let regions = self.ground.memory.regions();
         let shared = self.ground.shared_queues.all();
@@ -62,7 +71,7 @@ impl Nic {
         shared_queues.sort_by_key(|queue| queue.number);
         Report {
             ports: self
-                .living_counters()
+                .living_counters_of(of_ports)
                 .into_iter()
                 .map(|(device, counters)| Port {
                     device: device.port_name().to_owned(),
@@ -81,7 +90,9 @@ impl Nic {
                 .map(|queue| CompletionQueue {
                     number: queue.id,
                     interface: queue.interface(),
-                    entries: queue.capacity(),
+                    entries: queue.try_capacity(&mut tries).unwrap_or(0),
+                    waiting: queue.waiting(),
+                    overflowed: u8::from(queue.has_overflowed()),
                     users: of_queue.of(queue.id),
                 })
                 .collect(),
@@ -99,6 +110,22 @@ impl Nic {
                 .collect(),
             shared_queues,
             ids: self.ids(),
+            activity: self.activity(),
+            sockets: Vec::new(),
+        }
+    }
+
+    fn activity(&self) -> Activity {
+        let engine = &self.ground.progress.engine;
+        let dropped = |reason: &DropReason| Drops { reason: reason.name().to_owned(), count: self.drops(*reason) };
+        Activity {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            age_nanos: self.ground.now().as_nanos(),
+            engine_thread: engine.thread.load(Ordering::Relaxed),
+            empty_polls: engine.polls().polls,
+            driven_by_program: u8::from(engine.is_leased()),
+            blocked_callers: engine.waiters.load(Ordering::Relaxed),
+            drops: DropReason::ALL.iter().map(dropped).filter(|drops| drops.count > 0).collect(),
         }
     }
 

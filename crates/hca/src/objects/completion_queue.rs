@@ -4,6 +4,7 @@ use crate::objects::channel::Channel;
 use crate::objects::device::Device;
 use crate::objects::landing::Land;
 use crate::progress::engine::Engine;
+use crate::progress::lock_tries::LockTries;
 use latch::{Mutex, Rank};
 use std::collections::VecDeque;
 use std::fmt;
@@ -522,6 +523,16 @@ impl CompletionQueue {
 
     pub(crate) fn interface(&self) -> u32 {
         self.interface.load(Ordering::Relaxed)
+    }
+
+    /// How many completions wait to be polled.
+    pub(crate) fn waiting(&self) -> u32 {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// How many entries it holds, if its lock is free within these tries.
+    pub(crate) fn try_capacity(&self, tries: &mut LockTries) -> Option<u32> {
+        tries.lock(&self.inner).map(|inner| inner.capacity)
     }
 
     /// How many entries it holds.

@@ -51,7 +51,7 @@ pub struct LinkRate(pub u32);
 
 /// The wires of ports: what they carry, how many lanes they have (1: one, 2: four), and the speed of a lane, as ports
 /// tell these.
-const WIRES: [(LinkRate, u8, u32); 10] = [
+const LINK_RATES: [(LinkRate, u8, u32); 10] = [
     (LinkRate(25), 1, 1),
     (LinkRate(100), 2, 1),
     (LinkRate(200), 2, 2),
@@ -73,8 +73,8 @@ impl LinkRate {
     }
 
     fn nearest(self) -> (LinkRate, u8, u32) {
-        let [slowest, ..] = WIRES;
-        WIRES.into_iter().rev().find(|(carries, ..)| *carries <= self).unwrap_or(slowest)
+        let [slowest, ..] = LINK_RATES;
+        LINK_RATES.into_iter().rev().find(|(carries, ..)| *carries <= self).unwrap_or(slowest)
     }
 }
 

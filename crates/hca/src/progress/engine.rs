@@ -32,6 +32,8 @@ pub(crate) struct Engine {
     pub(crate) asleep_until: AtomicU64,
     /// How often its thread woke, and why.
     pub(crate) wakes: WakeCounts,
+    /// The system's number of its thread, for those that look at how long it runs.
+    pub(crate) thread: AtomicU32,
     /// Threads of the program that wait inside a call, and so drive.
     pub(crate) waiters: AtomicU32,
     /// They do, and the engine leaves the sockets to them.
@@ -81,6 +83,7 @@ impl Engine {
             seen: Seen::new(processors),
             asleep_until: AtomicU64::new(0),
             wakes: WakeCounts::default(),
+            thread: AtomicU32::new(0),
             waiters: AtomicU32::new(0),
             relieved: AtomicBool::new(false),
             sockets: SocketWatch::new()?,

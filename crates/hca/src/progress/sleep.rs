@@ -98,12 +98,12 @@ impl Set {
         Ok(Set { set, sockets: sockets as u64 })
     }
 
-    /// Does not end a sleep for the sockets any more, also not one that has begun.
+    /// Takes the sockets out of the set: a datagram does not end a sleep any more, also not one that has begun.
     pub fn leave_out(&self, sockets: RawFd) -> io::Result<()> {
         self.set.heed(sockets, self.sockets, false)
     }
 
-    /// Ends a sleep for the sockets again, also one that has begun.
+    /// Takes the sockets into the set again: a datagram ends a sleep, also one that has begun.
     pub fn take_in(&self, sockets: RawFd) {
         // They were in the set before, so there is nothing that the kernel would need room for.
         let _ = self.set.heed(sockets, self.sockets, true);

@@ -6,9 +6,9 @@
 //! |---|---|---|
 //! | *engine* | sleeps on the sockets | a caller begins to wait, and no queue pair uses UDP |
 //! | *caller* | leaves the sockets out | its wait ends, or a queue pair begins to use UDP |
-//! | *between* two waits | leaves the sockets out, and has set a timer | a caller waits again, or [`CALLER_ABSENCE_MAX`] has passed: the engine takes the sockets back |
+//! | *between* two waits | leaves the sockets out, and has set a timer | a caller waits again, or the engine takes them back |
 //!
-//! A caller that comes and goes so does not wake the engine each time: at most once in [`CALLER_ABSENCE_MAX`]. Rings,
+//! The engine takes the sockets back when [`CALLER_ABSENCE_MAX`] has passed. A caller that comes and goes so does not wake the engine each time: at most once in [`CALLER_ABSENCE_MAX`]. Rings,
 //! deadlines and everything else stay with the engine.
 
 use crate::progress::sleep::Set;
@@ -174,13 +174,13 @@ mod tests {
     use super::*;
     use crate::progress::sleep;
 
-    const SOCKETS: usize = 1;
+    const SOCKET_PLACE: usize = 1;
 
     /// A watch, and a bell in the place of sockets that have something.
     fn watch() -> (SocketWatch, Bell) {
         let (watch, sockets) = (SocketWatch::new().unwrap(), Bell::new().unwrap());
         sockets.strike();
-        let set = Set::new(&[watch.timer_fd(), sockets.raw()], usize::MAX, SOCKETS).unwrap();
+        let set = Set::new(&[watch.timer_fd(), sockets.raw()], usize::MAX, SOCKET_PLACE).unwrap();
         watch.engine_set(|| Some((set, sockets.raw()))).unwrap();
         (watch, sockets)
     }
@@ -198,17 +198,17 @@ mod tests {
     #[test]
     fn the_engine_takes_the_sockets_back_when_the_caller_stays_away() {
         let (watch, _sockets) = watch();
-        assert_eq!(wakes(&watch, false), 1 << SOCKETS);
+        assert_eq!(wakes(&watch, false), 1 << SOCKET_PLACE);
         for _ in 0..3 {
             let turn = watch.take().unwrap();
             assert!(watch.take().is_none(), "one has it");
-            assert_eq!(wakes(&watch, false) & 1 << SOCKETS, 0);
+            assert_eq!(wakes(&watch, false) & 1 << SOCKET_PLACE, 0);
             watch.leave(turn);
             assert!(!watch.is_on(turn));
         }
         assert_eq!(wakes(&watch, true), 1, "the timer");
         watch.engine_looks();
-        assert_eq!(wakes(&watch, false), 1 << SOCKETS);
+        assert_eq!(wakes(&watch, false), 1 << SOCKET_PLACE);
     }
 
     #[test]
@@ -233,7 +233,7 @@ mod tests {
         let turn = watch.take().unwrap();
         watch.uses_udp(true);
         assert!(is_told_to_leave(&watch) && !watch.is_on(turn));
-        assert_eq!(wakes(&watch, false), 1 << SOCKETS);
+        assert_eq!(wakes(&watch, false), 1 << SOCKET_PLACE);
         watch.leave(turn);
         assert!(watch.take().is_none());
         watch.uses_udp(true);

@@ -6,7 +6,7 @@ use crate::ground::Ground;
 use crate::links::path::Link;
 use crate::queue_pair::port::known_key;
 use crate::queue_pair::{Inner, Qp};
-use crate::tuning::DIRECT_MAX_BYTES;
+use crate::tuning::{KERNEL_COPY_MAX_BYTES, MAPPED_COPY_MAX_BYTES};
 use link::shared::direct::{DirectAccess, Moved, PublishedQueuePair};
 use memory::Guard;
 use transport::{Data, Kind, Operation, Placement, SendRequest, State};
@@ -59,8 +59,11 @@ impl Qp {
         if nic.records.capture.is_some() || nic.records.trace.is_on() || nic.links.registry.rings_meet_faults() {
             return false;
         }
-        let Some(placement) = inner.pair.may_place(request, DIRECT_MAX_BYTES) else { return false };
+        let Some(placement) = inner.pair.may_place(request, MAPPED_COPY_MAX_BYTES) else { return false };
         let Placement { subject, to, remote, access, length } = placement;
+        if length > KERNEL_COPY_MAX_BYTES && !peer.can_map(remote.key) {
+            return false;
+        }
         let range = Range { key: remote.key, address: remote.address, length: length.into() };
         let wanted = DirectAccess { from: self.qpn, address: inner.path.source, to, range, access };
         let writes = access == Access::REMOTE_WRITE;

@@ -103,7 +103,7 @@ impl Mapping {
         Mapping::map(fd.as_raw_fd(), libc::PROT_READ, libc::MAP_SHARED, length)
     }
 
-    /// A part of a file of another process that nobody can make shorter, and where it begins in the mapping.
+    /// A part of a file of another process, sealed against shrinking, and where it begins in the mapping.
     pub fn accept_part(fd: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<(Mapping, usize)> {
         let end = offset.checked_add(length).ok_or(io::ErrorKind::InvalidData)?;
         sealed_length(fd, |known| end <= known)?;

@@ -15,7 +15,7 @@ use protocol::{
 
 const ENTRY_NAME: u64 = 7;
 
-const THREAD: u64 = 9;
+const THREAD_NUMBER: u64 = 9;
 
 /// Two places of memory, each with whether it is the peer's to touch; the table; the open file of both processes, which
 /// the kernel locks; the claim of the requester, and whether its thread is off its processor.
@@ -54,7 +54,7 @@ impl Processes {
         end_generation(&self.generation);
         self.set_position(NO_MEMORY_ADDRESS);
         wait_until_over(&self.claim, |thread| {
-            assert_eq!(thread, THREAD);
+            assert_eq!(thread, THREAD_NUMBER);
             loom::thread::yield_now();
             self.is_off.load(Ordering::Relaxed)
         });
@@ -85,7 +85,7 @@ impl Processes {
     fn store(&self, is_stopped: bool) {
         let generation = self.generation.load(Ordering::Acquire);
         let Some([place, ..]) = find_entry(&self.table, ENTRY_NAME) else { return };
-        under_claim(&self.claim, THREAD, || {
+        under_claim(&self.claim, THREAD_NUMBER, || {
             let is_current = || is_current((&self.generation, generation));
             let mut goes_on = is_current();
             if is_stopped {

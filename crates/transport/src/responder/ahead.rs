@@ -1,7 +1,7 @@
 //! Requests that came before their turn, as a packet before them was lost. They are kept, and carried out in order once
-//! it is there, so that nobody sees that they were early; what the peer hears is what it would hear if they came then.
+//! it is there, so that neither program nor peer can tell that they came early.
 //!
-//! Not every peer may hear so: kernel Soft-RoCE repeats all that it has sent, and a message that is acknowledged while
+//! Not every peer may be answered so: kernel Soft-RoCE repeats all that it has sent, and a message that is acknowledged while
 //! it repeats it can stop its send queue for ever. So a peer has to show that it repeats a packet alone: it sends it
 //! twice, at once. Until then the packet that was missing is not acknowledged before the next has come, and if that is
 //! another one, what was kept is thrown away.

@@ -2,7 +2,7 @@
 #![allow(missing_docs)]
 
 use crate::direct::{Pair, write};
-use ubiverbs_transport::{SendFlags, Sge};
+use ubiverbs_transport::{SendFlags, Sge, WaitReason};
 use wire::{Key, Mtu};
 
 #[test]
@@ -62,4 +62,31 @@ fn work_that_is_not_answered_takes_its_bytes_from_where_it_is_told_to() {
     pair.run(|completion| done.push(completion.wr_id));
     assert_eq!((done, &pair.b.memory.bytes[..3000]), (vec![1], &[7; 3000][..]));
     pair.a.qp.relocate(other, |_| panic!("it is done"));
+}
+
+#[test]
+fn what_the_oldest_work_waits_for_can_be_asked() {
+    let mut pair = Pair::new(Mtu::B1024, 4096);
+    assert_eq!((pair.a.qp.waiting(), pair.a.qp.unfinished_sends()), (None, 0));
+    pair.post(7, write(), 100, SendFlags::SIGNALED);
+    pair.post(8, write(), 100, SendFlags::SIGNALED);
+    // Nothing has been sent.
+    let waiting = pair.a.qp.waiting().unwrap();
+    assert_eq!((waiting.reason, waiting.wr_id, waiting.since), (WaitReason::Room, 7, None));
+    let left = pair.now;
+    while pair.a.qp.poll_transmit(pair.now, &mut pair.a.memory).is_some() {}
+    let waiting = pair.a.qp.waiting().unwrap();
+    assert_eq!((waiting.reason, waiting.tries, waiting.since), (WaitReason::Acknowledgement, 0, Some(left)));
+    assert_eq!((waiting.operation, pair.a.qp.unfinished_sends()), ("RDMA_WRITE", 2));
+    // Lost: the peer's time to answer is over, and it is sent again.
+    pair.now = pair.a.qp.poll_timeout().unwrap();
+    pair.a.qp.handle_timeout(pair.now, &mut pair.a.memory);
+    while pair.a.qp.poll_transmit(pair.now, &mut pair.a.memory).is_some() {}
+    let again = pair.a.qp.waiting().unwrap();
+    assert_eq!((again.oldest, again.tries, again.tries_allowed), (waiting.oldest, 1, Some(7)));
+    // The second time it arrives.
+    pair.now = pair.a.qp.poll_timeout().unwrap();
+    pair.a.qp.handle_timeout(pair.now, &mut pair.a.memory);
+    pair.run(|_| ());
+    assert_eq!((pair.a.qp.waiting(), pair.a.qp.unfinished_sends()), (None, 0));
 }

@@ -6,7 +6,7 @@ use ubiverbs::Error;
 use ubiverbs::cm::{self, Listener};
 use wire::Gid;
 
-const PROGRAM: &str = "UBIVERBS_TEST_PROGRAM";
+const PROGRAM_VARIABLE: &str = "UBIVERBS_TEST_PROGRAM";
 
 fn program() -> Result<(), Error> {
     let names: Vec<_> = ubiverbs::devices()?.iter().map(|device| device.name().to_owned()).collect();
@@ -28,12 +28,15 @@ fn program() -> Result<(), Error> {
 
 #[test]
 fn a_connection_is_on_the_port_of_its_address() {
-    if std::env::var_os(PROGRAM).is_some() {
+    if std::env::var_os(PROGRAM_VARIABLE).is_some() {
         return program().unwrap();
     }
     let mut command = Command::new(std::env::current_exe().unwrap());
     let name = "ports::a_connection_is_on_the_port_of_its_address";
-    command.args([name, "--exact", "--nocapture", "--test-threads=1"]).env(PROGRAM, "1").env("UBIVERBS_NICS", "2x2");
+    command
+        .args([name, "--exact", "--nocapture", "--test-threads=1"])
+        .env(PROGRAM_VARIABLE, "1")
+        .env("UBIVERBS_NICS", "2x2");
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && said.contains("> done"), "{said}{}", String::from_utf8_lossy(&output.stderr));

@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use ubiverbs::cm;
 use ubiverbs::{Access, AsyncEvent, Error, Reliable, connected_pair};
 
-const PROGRAM: &str = "UBIVERBS_TEST_PROGRAM";
+const PROGRAM_VARIABLE: &str = "UBIVERBS_TEST_PROGRAM";
 
 /// Whether this process is the program of this test.
 fn is_program() -> bool {
-    std::env::var_os(PROGRAM).is_some()
+    std::env::var_os(PROGRAM_VARIABLE).is_some()
 }
 
 /// Runs the test again, as the program, under scripts. Returns what it said and what was reported.
@@ -26,7 +26,9 @@ fn under(test: &str, scripts: &[&str]) -> (Vec<String>, Vec<String>) {
     let report = file("json");
     let _ = std::fs::remove_file(&report);
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args([&format!("scripts::{test}"), "--exact", "--nocapture", "--test-threads=1"]).env(PROGRAM, "1");
+    command
+        .args([&format!("scripts::{test}"), "--exact", "--nocapture", "--test-threads=1"])
+        .env(PROGRAM_VARIABLE, "1");
     command.env("UBIVERBS_SCRIPT", &all).env("UBIVERBS_SCRIPT_REPORT", &report);
     let output = command.output().unwrap();
     let (said, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -39,10 +41,10 @@ fn under(test: &str, scripts: &[&str]) -> (Vec<String>, Vec<String>) {
 
 /// Says how a call ended, and whether it took its time.
 fn say<T, E: Display>(call: &str, made: impl FnOnce() -> Result<T, E>) -> Option<T> {
-    const LATE: Duration = Duration::from_millis(1500);
+    const LATE_AFTER: Duration = Duration::from_millis(1500);
     let begun = Instant::now();
     let made = made();
-    let late = if begun.elapsed() > LATE { ", late" } else { "" };
+    let late = if begun.elapsed() > LATE_AFTER { ", late" } else { "" };
     match made {
         Ok(made) => {
             println!("> {call}: fine{late}");

@@ -3,7 +3,7 @@
 //! memory is taken back.
 
 use stage::direct::{WRITTEN, wait_until_direct};
-use stage::{End, Other, SHAREABLE_VARIABLE, turn};
+use stage::{End, Other, PRIVATE_PAGES, SHAREABLE_VARIABLE, turn};
 use std::io::Write;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -27,6 +27,13 @@ fn a_stopped_process_serves_reads_and_writes() {
     serve_while_stopped(&mut Command::new(PEER), false);
     let maps = cfg!(all(target_arch = "x86_64", target_env = "gnu"));
     serve_while_stopped(Command::new(PEER).env(SHAREABLE_VARIABLE, "1"), maps);
+    let replaces = [(SHAREABLE_VARIABLE, PRIVATE_PAGES), ("UBIVERBS_DIRECT", "replace-pages")];
+    serve_while_stopped(Command::new(PEER).envs(replaces), maps);
+}
+
+/// A word with eight different bytes.
+const fn round_word(round: u64) -> u64 {
+    0x0102_0304_0506_0708 * round
 }
 
 fn serve_while_stopped(target: &mut Command, is_mapped: bool) {
@@ -50,6 +57,14 @@ fn serve_while_stopped(target: &mut Command, is_mapped: bool) {
         let bytes = |words: &[u64]| words.iter().flat_map(|word| word.to_ne_bytes()).take(length as usize).collect();
         let (written, read): (Vec<u8>, Vec<u8>) = (bytes(&words), bytes(&end.memory));
         assert_eq!(written, read, "{length} bytes");
+    }
+    if is_mapped {
+        end.memory.fill(round_word(7));
+        let whole = stage::LENGTH as u32;
+        assert_eq!(end.run(Operation::Write { remote, immediate: None }, whole).status, Status::Success);
+        end.memory.fill(0);
+        assert_eq!(end.run(Operation::Read { remote }, whole).status, Status::Success);
+        assert!(end.memory.iter().all(|word| *word == round_word(7)) && end.qp.stores_directly());
     }
     other.go_on();
     // Packets go on where they were.

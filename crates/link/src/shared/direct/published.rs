@@ -36,7 +36,7 @@ pub struct PublishedRegion {
     pub file: Option<SharedFile>,
 }
 
-/// A file that memory is of, and that nobody can make shorter.
+/// The file behind a region's memory, sealed against shrinking.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SharedFile {
     /// A descriptor of the process that publishes the region, open for as long as the region is published.

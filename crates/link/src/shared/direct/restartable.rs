@@ -9,16 +9,20 @@ use std::sync::atomic::{AtomicIsize, Ordering};
 const MAX_ATTEMPTS: u32 = 8;
 
 /// A thread's record for restartable sequences: where it is, in bytes from the thread pointer; [`NOT_LOOKED`], or
-/// [`NOWHERE`].
+/// [`NO_RECORD`].
 static RECORD_OFFSET: AtomicIsize = AtomicIsize::new(NOT_LOOKED);
 const NOT_LOOKED: isize = isize::MIN;
-const NOWHERE: isize = isize::MAX;
+const NO_RECORD: isize = isize::MAX;
 
 /// What came of one attempt.
 #[cfg(all(target_arch = "x86_64", target_env = "gnu", not(miri)))]
-const REFUSED: u64 = 0;
-const DONE: u64 = 1;
-const INTERRUPTED: u64 = 2;
+const STORE_REFUSED: u64 = 0;
+/// From here on the processor's string copy is faster than a loop over words.
+#[cfg(all(target_arch = "x86_64", target_env = "gnu", not(miri)))]
+const STRING_COPY_MIN_BYTES: usize = 1024;
+
+const STORE_DONE: u64 = 1;
+const STORE_INTERRUPTED: u64 = 2;
 
 /// Whether a copy of so many bytes, whose side in the peer's memory begins there, can be made: words of that memory stay
 /// whole only if they are aligned.
@@ -34,7 +38,7 @@ pub(super) fn record() -> Option<ThreadRecord> {
         NOT_LOOKED => find_record(),
         offset => offset,
     };
-    if offset == NOWHERE { None } else { ThreadRecord::of_this_thread(offset) }
+    if offset == NO_RECORD { None } else { ThreadRecord::of_this_thread(offset) }
 }
 
 /// The record of the thread that asked for it, and the thread's number.
@@ -81,16 +85,16 @@ fn find_record() -> isize {
         unsafe {
             let size = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_size".as_ptr()).cast::<u32>();
             let offset = libc::dlsym(libc::RTLD_DEFAULT, c"__rseq_offset".as_ptr()).cast::<isize>();
-            if size.is_null() || offset.is_null() || *size == 0 { NOWHERE } else { *offset }
+            if size.is_null() || offset.is_null() || *size == 0 { NO_RECORD } else { *offset }
         }
     } else {
-        NOWHERE
+        NO_RECORD
     };
     RECORD_OFFSET.store(offset, Ordering::Relaxed);
     offset
 }
 
-/// Copies `length` bytes, ascending, each aligned word and the last store whole, if the word at `generation` says
+/// Copies `length` bytes, each aligned word and the last store whole, the last store last, if the word at `generation` says
 /// `expected` until the last of them is stored. False if it does not, or if the thread is interrupted again and again:
 /// then some bytes may be written, but none after this returns.
 ///
@@ -116,8 +120,8 @@ pub(super) unsafe fn copy_while(
                 _ => record.copy_1(generation, expected, to, from, length - 1),
             }
         };
-        if outcome != INTERRUPTED {
-            return outcome == DONE;
+        if outcome != STORE_INTERRUPTED {
+            return outcome == STORE_DONE;
         }
     }
     false
@@ -136,7 +140,7 @@ macro_rules! attempt {
     ($name:ident, $last:literal) => {
         impl ThreadRecord {
             unsafe fn $name(&self, _: *const u64, _: u64, _: *mut u8, _: *const u8, _: usize) -> u64 {
-                INTERRUPTED
+                STORE_INTERRUPTED
             }
         }
     };
@@ -191,27 +195,32 @@ macro_rules! attempt {
                         "mov {outcome}, {before}",
                         "and {outcome}, -8",
                         "jz 22f",
+                        "cmp {outcome}, {bulk}",
+                        "jb 21f",
+                        "mov rcx, {outcome}",
+                        "rep movsb",
+                        "jmp 22f",
                         "21:",
-                        "mov {word}, qword ptr [{from} + {done}]",
-                        "mov qword ptr [{to} + {done}], {word}",
+                        "mov {word}, qword ptr [rsi + {done}]",
+                        "mov qword ptr [rdi + {done}], {word}",
                         "add {done}, 8",
                         "cmp {done}, {outcome}",
                         "jb 21b",
                         "22:",
                         "test {before:l}, 4",
                         "jz 23f",
-                        "mov {word:e}, dword ptr [{from} + {done}]",
-                        "mov dword ptr [{to} + {done}], {word:e}",
+                        "mov {word:e}, dword ptr [rsi + {done}]",
+                        "mov dword ptr [rdi + {done}], {word:e}",
                         "add {done}, 4",
                         "23:",
                         "test {before:l}, 2",
                         "jz 24f",
-                        "mov {word:x}, word ptr [{from} + {done}]",
-                        "mov word ptr [{to} + {done}], {word:x}",
+                        "mov {word:x}, word ptr [rsi + {done}]",
+                        "mov word ptr [rdi + {done}], {word:x}",
                         "add {done}, 2",
                         "24:",
-                        concat!("mov {word", $last, "}, [{from} + {done}]"),
-                        concat!("mov [{to} + {done}], {word", $last, "}"),
+                        concat!("mov {word", $last, "}, [rsi + {done}]"),
+                        concat!("mov [rdi + {done}], {word", $last, "}"),
                         "25:",
                         "mov {outcome:e}, {yes}",
                         "jmp 29f",
@@ -233,15 +242,17 @@ macro_rules! attempt {
                         record = in(reg) self.first,
                         generation = in(reg) generation,
                         expected = in(reg) expected,
-                        to = in(reg) to,
-                        from = in(reg) from,
+                        inout("rdi") to => _,
+                        inout("rsi") from => _,
+                        out("rcx") _,
                         before = in(reg) before,
                         done = out(reg) _,
                         word = out(reg) _,
                         outcome = out(reg) outcome,
-                        yes = const DONE,
-                        no = const REFUSED,
-                        interrupted = const INTERRUPTED,
+                        bulk = const STRING_COPY_MIN_BYTES,
+                        yes = const STORE_DONE,
+                        no = const STORE_REFUSED,
+                        interrupted = const STORE_INTERRUPTED,
                         options(nostack),
                     );
                 }
@@ -265,10 +276,10 @@ mod tests {
     fn copies_of_every_length_are_whole_and_stay_inside() {
         let Some(record) = record() else { panic!("the C library of this machine has no restartable sequences") };
         let generation = AtomicU64::new(7);
-        let source: Vec<u8> = (1..=255).collect();
-        for length in 1..=200 {
+        let source: Vec<u8> = (1..=255).cycle().take(8192).collect();
+        for length in (1..=200).chain([1023, 1024, 1025, 1032, 4096, 4099]) {
             for (offset, expected) in [(0, 7), (0, 6), (8, 7)] {
-                let mut target = vec![0u64; 40];
+                let mut target = vec![0u64; 1100];
                 let bytes = target.as_mut_ptr().cast::<u8>();
                 // SAFETY: live ranges, and this thread's record.
                 let done = unsafe {

@@ -62,7 +62,7 @@ impl Pair {
     }
 }
 
-/// Words of a file that nobody can make shorter, at an offset in it.
+/// Words of a file that is sealed against shrinking, at an offset in it.
 struct FileMemory {
     map: Mapping,
     file: OwnedFd,

@@ -74,7 +74,7 @@ impl Views {
     }
 }
 
-/// Maps a part of a file of another process, which must be one that nobody can make shorter.
+/// Maps a part of a file of another process, which must be sealed against shrinking.
 fn map_file(process: i32, file: &SharedFile, length: u64) -> io::Result<(Mapping, usize)> {
     let SharedFile { descriptor, inode, offset } = *file;
     let opened = {
