@@ -5,6 +5,7 @@ use crate::boundary::{copy_out, number, status, zero};
 use crate::context::{Context, OpenDevice};
 use crate::device::copy_string;
 use crate::errno::{Errno, refuse_if};
+use crate::object::Object;
 use crate::queue_pair::QueuePair;
 use crate::work_queue::MAX_LOG_TABLE;
 use abi::{

@@ -159,9 +159,9 @@ pub(crate) fn weakness() -> Option<Weakness> {
 
 /// Whether something is to be told while the program runs.
 fn sink_is_asked_for() -> bool {
-    [LOG_VARIABLE, WHY_VARIABLE, CHECK_VARIABLE].into_iter().any(|name| {
-        variable(name).is_some_and(|text| !text.is_empty() && is_off(&text) != Some(true))
-    })
+    [LOG_VARIABLE, WHY_VARIABLE, CHECK_VARIABLE]
+        .into_iter()
+        .any(|name| variable(name).is_some_and(|text| !text.is_empty() && is_off(&text) != Some(true)))
 }
 
 /// Reads `weakest` or `weakest,seed=N`.

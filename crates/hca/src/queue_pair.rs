@@ -393,7 +393,14 @@ impl Qp {
             return Ok(());
         }
         let Inner { pair, windows, weak, path, shared, .. } = &mut *inner;
-        let mut port = NicPort { nic, windows, weak: weak.as_deref_mut(), xrc_domain: self.xrc_domain, landing: None, gpu: GpuTrains::None };
+        let mut port = NicPort {
+            nic,
+            windows,
+            weak: weak.as_deref_mut(),
+            xrc_domain: self.xrc_domain,
+            landing: None,
+            gpu: GpuTrains::None,
+        };
         let (sent, done, call) = match &path.link {
             _ if is_weak => (0, false, None),
             Link::Udp => {
@@ -694,7 +701,14 @@ impl Qp {
         if shared.keeps_answer(path, pair) {
             return;
         }
-        let mut port = NicPort { nic, windows, weak: weak.as_deref_mut(), xrc_domain: self.xrc_domain, landing: None, gpu: GpuTrains::None };
+        let mut port = NicPort {
+            nic,
+            windows,
+            weak: weak.as_deref_mut(),
+            xrc_domain: self.xrc_domain,
+            landing: None,
+            gpu: GpuTrains::None,
+        };
         match nic.records.trace.is_on() && nic.scripts.watch_completions() {
             false => self.complete(nic, pair, &mut port, alarm, now, poller),
             true => self.complete_watched(nic, pair, &mut port, (alarm, late), now, poller),
@@ -813,7 +827,14 @@ impl Qp {
             };
         }
         let Inner { pair, windows, weak, path, shared, .. } = &mut *inner;
-        let mut port = NicPort { nic, windows, weak: weak.as_deref_mut(), xrc_domain: self.xrc_domain, landing: None, gpu: GpuTrains::None };
+        let mut port = NicPort {
+            nic,
+            windows,
+            weak: weak.as_deref_mut(),
+            xrc_domain: self.xrc_domain,
+            landing: None,
+            gpu: GpuTrains::None,
+        };
         match shared.transmit(nic, self, path, pair, &mut port, now) {
             Way::Done => return,
             Way::Other => {}

@@ -55,7 +55,14 @@ impl Qp {
             Some(Poller { landing: Some(landing), .. }) => Some(&mut **landing),
             _ => None,
         };
-        let mut port = NicPort { nic, windows, weak: weak.as_deref_mut(), xrc_domain: self.xrc_domain, landing, gpu: GpuTrains::None };
+        let mut port = NicPort {
+            nic,
+            windows,
+            weak: weak.as_deref_mut(),
+            xrc_domain: self.xrc_domain,
+            landing,
+            gpu: GpuTrains::None,
+        };
         let (mut taken, mut bytes, mut requests) = (0, 0, 0);
         let mut answer = Ok(());
         while let Some((train, mut payload)) = reading.train_and_payload() {
