@@ -63,6 +63,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     // the software NIC allows.
     ("simulation", &["wire", "transport", "cm", "latch", "memory", "hca", "sim", "seam"]),
     ("ubiverbs", &["wire", "transport", "cm", "checks", "latch", "hca", "sockets", "seam", "simulation", "macros"]),
+    // Draws a timeline: it knows neither events nor recordings.
+    ("web", &[]),
     // Groups of processes, on the safe API alone.
     ("cluster", &["ubiverbs"]),
     // Regions, windows and device memory are registered in the words of `memory`, which the NIC owns.

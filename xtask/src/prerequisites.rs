@@ -35,6 +35,9 @@ const SOAK: [Tool; 5] = [
     Tool { program: "/usr/include/rdma/rdma_cma.h", package: "librdmacm-dev" },
 ];
 
+/// The browser that opens pages of runs.
+const BROWSER: Tool = Tool { program: "chromium", package: "chromium" };
+
 /// The virtual machine of `cargo xtask interop`, and the one that moves by RDMA.
 const QEMU: Tool = Tool { program: "qemu-system-x86_64", package: "qemu-system-x86" };
 
@@ -123,7 +126,7 @@ pub fn check(root: &Path) -> Result<String, String> {
         }
     }
     let free = space(root)?;
-    provide(HOSTS.iter().chain(PROGRAMS).chain(&SOAK).chain([&QEMU, &TSHARK]))?;
+    provide(HOSTS.iter().chain(PROGRAMS).chain(&SOAK).chain([&QEMU, &TSHARK, &BROWSER]))?;
     Ok(format!("{}; {free} MB free on disk", tshark()?))
 }
 

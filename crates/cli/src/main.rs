@@ -19,6 +19,7 @@ mod litmus;
 mod manual;
 mod measure;
 mod meeting;
+mod metrics;
 mod nics;
 mod peer;
 mod ps;
@@ -72,6 +73,7 @@ enum Command {
     Devices(devices::Options),
     Doctor(doctor::Options),
     Ps(ps::Options),
+    Metrics(metrics::Options),
     Cluster(cluster::Options),
     Simulate(simulate::Options),
     Torture(torture::Options),
@@ -114,6 +116,7 @@ fn main() -> ExitCode {
         Command::Devices(options) => devices::run(&options, out),
         Command::Doctor(options) => doctor::run(&options, out),
         Command::Ps(options) => ps::run(&options, out),
+        Command::Metrics(options) => metrics::run(&options, out),
         Command::Cluster(options) => cluster::run(&options, out),
         Command::ClusterMember(options) => cluster::run_member(&options),
         Command::Simulate(options) => simulate::run(&options, out),

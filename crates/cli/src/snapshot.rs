@@ -41,6 +41,8 @@ pub struct Snapshot {
 /// A process of this host.
 pub struct ProcessSnapshot {
     pub pid: i32,
+    /// The same, as text.
+    pub pid_text: String,
     pub uid: u32,
     /// Its user's name, or number.
     pub user: String,
@@ -66,7 +68,16 @@ impl Snapshot {
             let report = process.report.map(escaped);
             let thread = report.as_ref().map_or(0, |report| report.activity.engine_thread);
             let (condition, engine_nanos) = (condition(pid), processor_time(pid, thread));
-            ProcessSnapshot { pid, uid, user, command: process.command, condition, engine_nanos, report }
+            ProcessSnapshot {
+                pid,
+                pid_text: pid.to_string(),
+                uid,
+                user,
+                command: process.command,
+                condition,
+                engine_nanos,
+                report,
+            }
         });
         let addresses = crate::devices::of_host().unwrap_or_default();
         let mut snapshot = Snapshot::of(processes.collect(), addresses.iter().flat_map(addresses_of).collect());
@@ -252,6 +263,7 @@ pub mod tests {
         });
         let process = |pid, command: &str, pairs| ProcessSnapshot {
             pid,
+            pid_text: pid.to_string(),
             uid: 0,
             user: "root".into(),
             command: command.into(),

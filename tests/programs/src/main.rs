@@ -48,6 +48,7 @@ mod steady;
 mod ucx;
 mod usage;
 mod vendored;
+mod viewing;
 
 use runner::Settings;
 use scoreboard::Row;
@@ -138,6 +139,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("unshare", "util-linux"),
     ("stdbuf", "coreutils"),
     ("strace", "strace"),
+    ("chromium", "chromium"),
     ("tshark", "tshark"),
     ("cc", "gcc"),
     ("make", "make"),
@@ -223,6 +225,7 @@ fn all_tests() -> Vec<Test> {
         examples::tests(),
         notes::tests(),
         observing::tests(),
+        viewing::tests(),
         multicast::tests(),
         packages::tests(),
         pingpong::tests(),

@@ -1,4 +1,5 @@
-//! What runs now: `ubiverbs ps` beside programs that run, one of them stopped, and beside those of another user.
+//! What runs now: `ubiverbs ps` and `metrics` beside programs that run, one of them stopped, and beside those of another
+//! user.
 
 use crate::host::{self, Host};
 use crate::stage::{NOBODY_UID, Running, Stage};
@@ -12,6 +13,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("ps: ib_send_bw, and a side that is stopped", stopped),
         Test::new("ps: a listener and a connection of rping", ids),
         Test::new("ps: processes of another user", strangers).for_root(),
+        Test::new("metrics: ib_send_bw, as Prometheus fetches them", metrics),
     ]
 }
 
@@ -102,6 +104,43 @@ fn stopped(stage: &Stage) -> Result<(), String> {
     let whole = stage.end(&mut ubiverbs(stage, None, &["ps", &pid.to_string(), "--timeout", "60000"]))?;
     drop(running);
     expect(&whole.text, &["PSN: next sent", "rcvd_pkts", "MR lkey", "CQ 1: ", "port ubi_lo", "driven by"])
+}
+
+/// The value of the sample that begins so, if there is one.
+fn sample(text: &str, begin: &str) -> Option<f64> {
+    text.lines().find(|line| line.starts_with(begin))?.rsplit(' ').next()?.parse().ok()
+}
+
+fn metrics(stage: &Stage) -> Result<(), String> {
+    let _running = endless(stage)?;
+    let words = ["metrics", "--queue-pairs", "--timeout", "60000", "--listen", "127.0.0.1:0"];
+    let server = stage.start("metrics", &mut ubiverbs(stage, None, &words))?;
+    host::wait("the server", || server.text().contains("Serving http://"))?;
+    let text = server.text();
+    let place = text.split_whitespace().nth(1).ok_or_else(|| format!("no place: {text}"))?;
+    let fetch = || {
+        let mut command = stage.alone.command(None, std::path::Path::new("curl"));
+        command.args(["--silent", "--show-error", "--include", "-H", "Accept: application/openmetrics-text", place]);
+        stage.end(&mut command).map(|ended| ended.text)
+    };
+    let moved = |text: &str| {
+        let port = sample(text, "node_infiniband_port_data_transmitted_bytes_total{device=\"ubi_lo\",port=\"1\"}")?;
+        let messages = sample(text, "ubiverbs_port_messages_sent_total{device=\"ubi_lo\"")?;
+        (port > 1e6 && messages > 10.0).then_some([port, messages])
+    };
+    let mut first = String::new();
+    host::wait("figures of a program that sends", || {
+        first = fetch().unwrap_or_default();
+        moved(&first).is_some()
+    })
+    .map_err(|e| format!("{e}: {first}"))?;
+    let wanted =
+        ["HTTP/1.1 200 OK", "application/openmetrics-text; version=1.0.0", "command=\"ib_send_bw\"", "# EOF\n"];
+    expect(&first, &wanted)?;
+    expect(&first, &["ubiverbs_queue_pair_sent_bytes_total{pid=", "type=\"RC\",state=\"RTS\"}"])?;
+    // Figures are a second old at most.
+    let before = moved(&first);
+    host::wait("figures that grow", || fetch().is_ok_and(|text| moved(&text) > before))
 }
 
 fn ids(stage: &Stage) -> Result<(), String> {

@@ -426,7 +426,8 @@ impl End {
 
     /// Walks a queue pair to RTS.
     fn connect(&self, qp: &Qp, peer: &Qp) {
-        let port = self.context.device().port();
+        // A copy, as the original is locked.
+        let port = self.context.device().port().clone();
         let gids = port.gids.iter().enumerate();
         let (index, gid) = gids.filter_map(|(index, gid)| gid.map(|gid| (index, gid))).next().unwrap_or_default();
         let av = AddressVector { dgid: gid, sgid_index: index as u8, port: 1, ..AddressVector::default() };

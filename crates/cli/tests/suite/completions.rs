@@ -39,6 +39,7 @@ fn bash_completes_commands_options_devices_and_statuses() {
         "devices",
         "doctor",
         "ps",
+        "metrics",
         "cluster",
         "simulate",
         "torture",
