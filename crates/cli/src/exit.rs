@@ -132,6 +132,9 @@ pub enum Failure {
     /// The peer failed, in its own words.
     #[error("the peer failed: {0}")]
     Peer(String),
+    /// There is nothing to run.
+    #[error("no program to run; it comes last: ubiverbs run --nic irdma -- ./my_program")]
+    NoProgram,
     /// An argument has no meaning here.
     #[error("{option} {text}: {reason}")]
     Argument {

@@ -5,6 +5,7 @@
 mod acts;
 mod bench;
 mod candidates;
+mod cards;
 mod cluster;
 mod completions;
 mod control;

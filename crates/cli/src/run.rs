@@ -11,6 +11,7 @@ mod report;
 mod scripts;
 mod staying;
 
+use crate::cards;
 use crate::exit::{Exit, Failure};
 use crate::meeting::Link;
 use crate::nics::NicsOption;
@@ -84,7 +85,7 @@ pub struct Options {
     #[arg(short, long)]
     verbose: bool,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM",
+    #[arg(required_unless_present = "nic", trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM",
         add = crate::candidates::programs())]
     program: Vec<OsString>,
     // The last, as their headings hold for all that follow.
@@ -100,6 +101,8 @@ Examples:
   ubiverbs run --device ubi_lo -- ibv_rc_pingpong -g 0
   ubiverbs run --nics 4 -- ibv_devices
   ubiverbs run --why -- ./my_program
+  ubiverbs run --nic irdma --why -- ./my_program
+  ubiverbs run --nic list
   ubiverbs run --check --check-exit --check-report findings.sarif -- ./my_test
   ubiverbs run --sockets -- iperf3 -s
   ubiverbs run --script flap.toml --why -- ./my_program
@@ -114,8 +117,13 @@ const LONGEST_DEVICE_FILE: u64 = 64 << 10;
 
 /// Becomes the program; returns only if that is not possible.
 pub fn run(options: &Options) -> Result<Exit, Failure> {
-    let Some((program, arguments)) = options.program.split_first() else { return Ok(Exit::Usage) };
-    options.nics.apply();
+    let names: Vec<String> = options.program.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let out = &mut anstream::stdout().lock();
+    if let Some(told) = options.nics.cards().and_then(|word| cards::tell(word, &names, out)) {
+        return told;
+    }
+    let Some((program, arguments)) = options.program.split_first() else { return Err(Failure::NoProgram) };
+    options.nics.apply()?;
     let library = library()?;
     if let Some((program, obstacle)) = reach::obstacle(program).filter(|_| !options.force) {
         return Err(Failure::OutOfReach { program, obstacle: obstacle.to_string() });

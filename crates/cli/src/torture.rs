@@ -174,7 +174,7 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
         return write!(out, "{}", disaster.text).map(|()| Exit::Ok).map_err(Failure::Output);
     }
     let scripts = scripts(options)?;
-    options.nics.apply();
+    options.nics.apply()?;
     for (option, path) in [("--junit", &options.junit), ("--sarif", &options.sarif)] {
         if let Some(path) = path {
             crate::run::path_of_file(option, path)?;

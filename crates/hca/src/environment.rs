@@ -5,12 +5,16 @@
 #[cfg(feature = "checks")]
 mod checker;
 
+mod profiles;
 mod scripts;
 
 #[cfg(feature = "checks")]
 pub(crate) use checker::asked;
 #[cfg(feature = "checks")]
 pub use checker::read_rules;
+pub use profiles::profile_of;
+#[cfg(feature = "scripts")]
+pub use profiles::read_profiles;
 #[cfg(feature = "scripts")]
 pub use scripts::read_script;
 pub(crate) use scripts::{host_name, process_index, process_names, scripts};
@@ -35,6 +39,10 @@ pub const DEVICE_VARIABLE: &str = "UBIVERBS_DEVICE";
 
 /// How many NICs there are in place of the host's interfaces: see [`Nics`].
 pub const NICS_VARIABLE: &str = "UBIVERBS_NICS";
+
+/// Which cards the NICs are like: names of profiles, or files, with commas between them, in the order of the NICs. The
+/// last holds for all that follow.
+pub const NIC_VARIABLE: &str = "UBIVERBS_NIC";
 
 /// The file that every packet is written to, as pcapng.
 pub const PCAP_VARIABLE: &str = "UBIVERBS_PCAP";

@@ -15,6 +15,7 @@ pub(crate) mod packets;
 pub(crate) mod peers;
 pub mod port_files;
 pub(crate) mod process;
+mod profile;
 pub(crate) mod queue_strikes;
 mod registration;
 mod report;
@@ -337,6 +338,7 @@ impl Nic {
         number: Option<ReservedNumber>,
     ) -> Result<Arc<Qp>, Error> {
         joins.context.device().works()?;
+        self.obey_profile(&mut config, &joins)?;
         let capabilities = config.capabilities;
         within("max_send_wr", capabilities.max_send_wr, limits::MAX_WR)?;
         within("max_recv_wr", capabilities.max_recv_wr, limits::MAX_WR)?;
@@ -409,6 +411,7 @@ impl Nic {
         max_sge: u32,
         kind: SharedQueueKind,
     ) -> Result<Arc<SharedQueue>, Error> {
+        self.profile_admits_srq(context, max_wr, max_sge, &kind)?;
         within("max_wr", max_wr, limits::MAX_WR)?;
         within("max_sge", max_sge, limits::MAX_SGE)?;
         if let SharedQueueKind::Tags(tags) = &kind {
@@ -468,7 +471,7 @@ impl Nic {
     /// Takes note of what the interfaces are now: devices come, ports and addresses change. What cannot be seen now is
     /// seen with the next change.
     pub(crate) fn follow_interfaces(&self) -> io::Result<()> {
-        let interfaces = interfaces::of_devices(self.ground.options.nics)?;
+        let interfaces = interfaces::of_devices(self.ground.options.nics, environment::profile_of)?;
         let mut devices = self.ground.host.devices.write();
         let mut changed = Vec::new();
         for device in devices.iter() {

@@ -270,6 +270,7 @@ rules! {
         CM_STATE = 830 Error "a call of the connection manager in the wrong order";
         CM_ADDRESS = 831 Error "an address cannot be used or not be reached";
         PRIVATE_DATA = 832 Error "more private data than the message has room for";
+        CARD_REFUSES = 833 Error "the card that the NIC is like does not do this";
         REFUSED = 899 Error "a call was refused";
     }
 

@@ -189,6 +189,7 @@ impl QueuePair {
             && self.completer.not_ready_until().is_none()
             && self.rate.is_none()
             && !self.cnp_owed
+            && !self.refuses_work
             && !self.drain_owed
             && (!self.responder.owes() || self.responder.owes_acknowledgement_only())
     }
