@@ -32,7 +32,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use transport::weak::Weakness;
 
 /// The devices that programs may see: names with commas between them. All, if it is not set or empty.
 pub const DEVICE_VARIABLE: &str = "UBIVERBS_DEVICE";
@@ -92,9 +91,6 @@ pub const CONFIG_NAME: &str = "ubiverbs-checks.toml";
 /// The file to which every process appends its findings, as JSON lines.
 pub const FINDINGS_VARIABLE: &str = "UBIVERBS_FINDINGS";
 
-/// Which NIC this is: `weakest`, which keeps the promises of the specification and nothing else, or `weakest,seed=N`.
-pub const NIC_VARIABLE: &str = "UBIVERBS_NIC";
-
 /// Failure scripts: files, with colons between them.
 pub const SCRIPT_VARIABLE: &str = "UBIVERBS_SCRIPT";
 
@@ -148,37 +144,6 @@ pub(crate) fn stops_without_peer() -> bool {
             false
         }
         _ => false,
-    }
-}
-
-/// How weak the NIC is that [`NIC_VARIABLE`] asks for.
-pub(crate) fn weakness() -> Option<Weakness> {
-    let text = variable(NIC_VARIABLE).filter(|text| !text.is_empty())?;
-    let weakness = text.to_str().and_then(weakness_of);
-    match weakness {
-        Some(weakness) if sink_is_asked_for() => {
-            say(format_args!("NIC weakest: {NIC_VARIABLE}=weakest,seed={} gives the same chance again", weakness.seed));
-        }
-        Some(_) => {}
-        None => say(format_args!("{NIC_VARIABLE}: no {}; there are weakest and weakest,seed=N", text.display())),
-    }
-    weakness
-}
-
-/// Whether something is to be told while the program runs.
-fn sink_is_asked_for() -> bool {
-    [LOG_VARIABLE, WHY_VARIABLE, CHECK_VARIABLE]
-        .into_iter()
-        .any(|name| variable(name).is_some_and(|text| !text.is_empty() && is_off(&text) != Some(true)))
-}
-
-/// Reads `weakest` or `weakest,seed=N`.
-fn weakness_of(text: &str) -> Option<Weakness> {
-    let rest = text.strip_prefix("weakest")?;
-    match rest.strip_prefix(",seed=") {
-        Some(seed) => seed.parse().ok().map(Weakness::all),
-        None if rest.is_empty() => Some(Weakness::all(1)),
-        None => None,
     }
 }
 
@@ -373,13 +338,6 @@ mod tests {
             assert_eq!(Log::of(word.as_ref()), Log::NoLevel(word.into()));
         }
         assert!(Log::no_level("debug").contains("./debug"));
-    }
-
-    #[test]
-    fn the_weakest_nic_may_have_a_seed() {
-        for (text, seed) in [("weakest", Some(1)), ("weakest,seed=7", Some(7)), ("weakest,7", None), ("weaker", None)] {
-            assert_eq!(weakness_of(text).map(|weakness| weakness.seed), seed, "{text}");
-        }
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub struct Options {
     pub stops_without_peer: bool,
     /// So many NICs in place of the host's interfaces.
     pub nics: Option<Nics>,
-    /// How weak the order is in which queue pairs do things; none if they do everything in order and at once.
+    /// How weak the order is in which queue pairs do things; if nothing is said, as the profile of their device has it.
     pub weakness: Option<Weakness>,
 }
 

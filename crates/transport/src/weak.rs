@@ -15,6 +15,8 @@ use alloc::vec::Vec;
 use trace::Time;
 use wire::access::{Access, Range, Refusal, Subject};
 
+/// Where chance begins if nothing is said.
+pub const DEFAULT_SEED: u64 = 1;
 /// The most pieces that one piece of payload is cut into.
 const MAX_CUTS: u64 = 4;
 /// The most bytes that wait to be placed; the oldest go when there are more.

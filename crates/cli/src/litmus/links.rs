@@ -153,7 +153,9 @@ impl<'t> Table<'t> {
         let cells = self.ends.iter().zip(&self.test.processes);
         Seen {
             registers: self.registers.iter().map(load).collect(),
-            memory: cells.map(|(end, process)| end.cells.iter().take(process.cells.len()).map(load).collect()).collect(),
+            memory: cells
+                .map(|(end, process)| end.cells.iter().take(process.cells.len()).map(load).collect())
+                .collect(),
         }
     }
 
@@ -381,7 +383,8 @@ impl End {
             | Access::FLUSH_GLOBAL;
         let length = cells.len() * CELL_BYTES as usize;
         // SAFETY: the cells are there for ever, and are used as atomics only.
-        let key = unsafe { nic.register(cells.as_ptr().cast_mut().cast(), length, domain, access) }.map_err(Failure::Nic)?;
+        let key =
+            unsafe { nic.register(cells.as_ptr().cast_mut().cast(), length, domain, access) }.map_err(Failure::Nic)?;
         Ok(End { nic, context, domain, cq, cells, key })
     }
 
