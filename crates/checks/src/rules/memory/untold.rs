@@ -46,9 +46,9 @@ impl Examine for Untold {
     fn observe(&mut self, moment: &mut Moment<'_>, out: &mut Out<'_>) {
         let event = moment.event;
         match &event.kind {
-            Kind::Called { call: Call::Polled { .. }, .. } | Kind::Completed { queue: Queue::Receive, .. } => {
-                self.told += 1;
-            }
+            // What comes while a poll goes on is told of after what it returns.
+            Kind::Called { call: Call::Polled { .. } | Call::Poll { got: 1.., .. }, .. }
+            | Kind::Completed { queue: Queue::Receive, .. } => self.told += 1,
             Kind::PacketReceived { headers, .. } if headers.bth.opcode.is_request() => {
                 let Some(qpn) = event.qpn else { return };
                 if self.pairs.len() >= MAX_PAIRS && !self.pairs.contains_key(&qpn) {
