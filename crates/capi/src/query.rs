@@ -5,6 +5,8 @@ use crate::boundary::{copy_out, number, status, zero};
 use crate::context::{Context, OpenDevice};
 use crate::device::copy_string;
 use crate::errno::{Errno, refuse_if};
+use crate::object::Object;
+use crate::queue_pair::QueuePair;
 use crate::work_queue::MAX_LOG_TABLE;
 use abi::{
     Handle, In, InOut, Out, ibv_context, ibv_cq_moderation_caps, ibv_device_attr, ibv_device_attr_ex, ibv_gid,
@@ -504,13 +506,16 @@ pub extern "C" fn ibv_resolve_eth_l2_from_gid(
     })
 }
 
-/// Whether data of a kind of work arrives in order in memory: it does, up to the last bytes, which come last. A program
-/// that asks for more than yes or no is told of the whole message, and of every piece of it.
+/// Whether data of a kind of work arrives in order in memory: it does, up to the last bytes, which come last, but on the
+/// weakest NIC. A program that asks for more than yes or no is told of the whole message, and of every piece of it.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_query_qp_data_in_order(qp: Handle<'_, abi::ibv_qp>, opcode: c_uint, flags: u32) -> c_int {
     let _ = opcode;
     let known = abi::IBV_QUERY_QP_DATA_IN_ORDER_RETURN_CAPS | abi::IBV_QUERY_QP_DATA_IN_ORDER_DEVICE_ONLY;
     if qp.is_null() || flags & !known != 0 {
+        return 0;
+    }
+    if QueuePair::of(qp).is_ok_and(|pair| pair.qp.places_in_any_order()) {
         return 0;
     }
     let all = abi::IBV_QUERY_QP_DATA_IN_ORDER_WHOLE_MSG | abi::IBV_QUERY_QP_DATA_IN_ORDER_ALIGNED_128_BYTES;

@@ -24,6 +24,7 @@ use link::Dropped;
 use link::shared::Outbound;
 use trace::DropReason;
 use transport::Time;
+use transport::weak::Weakness;
 use wire::{Headers, Qpn};
 
 /// How a NIC attaches to its host.
@@ -38,6 +39,8 @@ pub struct Options {
     pub stops_without_peer: bool,
     /// So many NICs in place of the host's interfaces.
     pub nics: Option<Nics>,
+    /// How weak the order is in which queue pairs do things; if nothing is said, as the profile of their device has it.
+    pub weakness: Option<Weakness>,
 }
 
 /// See the module.

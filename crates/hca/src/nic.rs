@@ -359,7 +359,8 @@ impl Nic {
             .trace
             .is_on()
             .then(|| told::create_qp(&config, &joins.context, [joins.send_cq.as_ref(), joins.receive_cq.as_ref()]));
-        let qp = Arc::new(Qp::new(config, joins, tags, raw));
+        let weakness = self.ground.options.weakness.or_else(|| joins.context.device().weakness());
+        let qp = Arc::new(Qp::new(config, joins, tags, raw, weakness));
         if qp.kind() == Kind::UnreliableDatagram {
             // The header in front of what it receives says how that came.
             self.ground.links.udp.tell_all();

@@ -111,6 +111,7 @@ impl Ground {
         let options = Options {
             only_udp: options.only_udp || environment::only_udp(),
             ignores_congestion: options.ignores_congestion || environment::ignores_congestion(),
+            weakness: options.weakness,
             stops_without_peer: options.stops_without_peer || environment::stops_without_peer(),
             nics: options.nics.or_else(environment::nics),
         };

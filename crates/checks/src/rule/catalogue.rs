@@ -95,6 +95,7 @@ rules! {
         PIECES_OVERLAP = 227 Error "pieces of one work request overlap where the NIC writes";
         EVERYTHING_IS_OPEN = 228 Warning "peers may reach the whole address space";
         KEY_NEVER_SET = 229 Error "a piece of a work request has key 0";
+        ANSWERS_UNTOLD = 230 Warning "a program answers WRITEs that nothing has told it of";
     }
 
     posting {

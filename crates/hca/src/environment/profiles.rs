@@ -1,9 +1,10 @@
 //! Profiles of NICs that the environment asks for. What is asked for wrongly is told on standard error and left out; the
 //! program runs all the same.
 
-use super::{NIC_VARIABLE, say, variable};
+use super::{CHECK_VARIABLE, LOG_VARIABLE, NIC_VARIABLE, WHY_VARIABLE, is_off, say, variable};
 use profiles::Profile;
 use std::sync::OnceLock;
+use transport::weak::DEFAULT_SEED;
 
 /// The profiles of the NICs, in their order; the last one holds for all that follow.
 pub(crate) fn profiles() -> &'static [&'static Profile] {
@@ -12,9 +13,19 @@ pub(crate) fn profiles() -> &'static [&'static Profile] {
         let Some(text) = variable(NIC_VARIABLE).filter(|text| !text.is_empty()) else { return Vec::new() };
         let read = read_profiles(&text.to_string_lossy());
         let read = read.inspect_err(|error| say(format_args!("{NIC_VARIABLE}: {error}"))).unwrap_or_default();
+        read.iter().for_each(tell_seed);
         // They last as long as the process, which has them once.
         read.into_iter().map(|profile| &*Box::leak(Box::new(profile))).collect()
     })
+}
+
+/// Tells where chance begins in a weak NIC, if the program is watched.
+fn tell_seed(profile: &Profile) {
+    let is_asked = |name| variable(name).is_some_and(|text| !text.is_empty() && is_off(&text) != Some(true));
+    if !profile.order.is_usual() && [LOG_VARIABLE, WHY_VARIABLE, CHECK_VARIABLE].into_iter().any(is_asked) {
+        let (name, seed) = (&profile.name, profile.order.seed.unwrap_or(DEFAULT_SEED));
+        say(format_args!("NIC {name}: its order is by chance; {name},seed={seed} gives the same chance again"));
+    }
 }
 
 /// The profile of the NIC of that place.

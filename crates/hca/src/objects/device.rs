@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLockReadGuard};
 use transport::Counters;
 use transport::packet_counters::ip_header;
+use transport::weak::Weakness;
 use wire::{Gid, Mtu, Opcode};
 
 /// How many entries a GID table has. Always more than there are addresses: programs expect empty ones.
@@ -216,6 +217,23 @@ impl Device {
     /// Which card it is like: none if it is like no other.
     pub fn profile(&self) -> Option<&'static Profile> {
         self.profile
+    }
+
+    /// How weak the order is in which its queue pairs do things, by its profile.
+    pub(crate) fn weakness(&self) -> Option<Weakness> {
+        let order = &self.profile?.order;
+        let late = order.late_completions
+            || order.late_unsignaled
+            || order.gathers_late
+            || order.any_across_pairs
+            || order.spurious_events;
+        let weakness = Weakness {
+            any_placement: order.any_placement,
+            scribbles: order.scribbles,
+            late,
+            ..Weakness::all(order.seed.unwrap_or(transport::weak::DEFAULT_SEED))
+        };
+        (weakness.any_placement || weakness.late).then_some(weakness)
     }
 
     /// Whether it has a feature: a card that it is like may not.

@@ -131,7 +131,7 @@ impl Qp {
         if attributes.max_dest_rd_atomic == 0 {
             access.remove(Access::REMOTE_READ);
         }
-        if !takes || access.is_empty() || inner.counters.is_some() {
+        if !takes || access.is_empty() || inner.counters.is_some() || inner.weak.is_some() {
             return;
         }
         let facts = PublishedQueuePair {
