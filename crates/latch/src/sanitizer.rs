@@ -238,10 +238,11 @@ pub fn judge_access(start: *mut u8, length: usize, writes: bool, work: impl FnOn
         return;
     }
     // SAFETY: the runtime's functions of these names and arguments; the first looks at its own notes only.
-    let (is_poisoned, report): (
-        extern "C" fn(*mut u8, usize) -> *mut u8,
-        extern "C" fn(*const c_void, *const c_void, *const c_void, *mut u8, c_int, usize),
-    ) = unsafe { (transmute(IS_POISONED.load(Ordering::Relaxed)), transmute(REPORT_ERROR.load(Ordering::Relaxed))) };
+    let is_poisoned: extern "C" fn(*mut u8, usize) -> *mut u8 =
+        unsafe { transmute(IS_POISONED.load(Ordering::Relaxed)) };
+    let report: extern "C" fn(*const c_void, *const c_void, *const c_void, *mut u8, c_int, usize) =
+        // SAFETY: as above.
+        unsafe { transmute(REPORT_ERROR.load(Ordering::Relaxed)) };
     let first = is_poisoned(start, length);
     if first.is_null() {
         return;

@@ -59,8 +59,8 @@ impl Qp {
         }
         let Some(placement) = inner.pair.may_place(request, MAPPED_COPY_MAX_BYTES) else { return false };
         let Placement { subject, to, remote, access, length } = placement;
-        let by_kernel = length <= KERNEL_COPY_MAX_BYTES && cq.was_polled();
-        if !(inner.stores_directly && length <= KERNEL_COPY_MAX_BYTES) && !by_kernel && !peer.can_map(remote.key) {
+        let may_call = length <= KERNEL_COPY_MAX_BYTES && (inner.stores_directly || cq.was_polled());
+        if !may_call && !peer.can_map(remote.key) {
             return false;
         }
         let range = Range { key: remote.key, address: remote.address, length: length.into() };
