@@ -9,7 +9,7 @@ use crate::exit::Failure;
 use recording::{Entry, FileHeader};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, HashMap};
-use trace::{Call, Event, Kind, Value as Argument};
+use trace::{Call, DropReason, Event, Kind, Value as Argument};
 use web::timeline::{
     Access, Event as Drawn, EventId, EventKind, Lane, LaneId, Message, MessageId, Name, Process, ProcessId, Queue,
     Region, RegionId, Timeline, Value, flags,
@@ -87,7 +87,7 @@ pub fn timeline(mut sources: Vec<Source>, title: &str) -> Result<Timeline, Failu
         lanes: HashMap::new(),
         work: Vec::new(),
         pieces: HashMap::new(),
-        directions: Directions::default(),
+        directions: Directions::new(simulated),
         origin,
         entries: 0,
         same_host,
@@ -220,6 +220,8 @@ impl Filler {
             }
             Kind::PacketDropped { headers, reason } => {
                 let text = self.run.names.add(reason.sentence());
+                let on_its_way = [DropReason::RandomLoss, DropReason::PortDown, DropReason::Overflow];
+                let is_lost = self.simulated && on_its_way.contains(reason);
                 let name = match headers {
                     Some(headers) => headers.bth.opcode.name(),
                     None => "packet",
@@ -235,7 +237,7 @@ impl Filler {
                 let drawn = Drawn { flags, name, text, lane, ..at(EventKind::PacketDropped) };
                 let id = self.run.add_event(drawn, &fields);
                 if let (Some(lane), Some(headers)) = (lane, headers) {
-                    self.directions.dropped(lane, Packet::new(id, time, headers, 1));
+                    self.directions.dropped(lane, Packet::new(id, time, headers, 1), is_lost);
                 }
             }
             Kind::WorkPosted { wr_id, queue, opcode, bytes } => {

@@ -147,9 +147,7 @@ fn viewed(directory: &std::path::Path) -> Vec<serde_json::Value> {
 fn a_recording_has_both_sides_of_each_packet_and_which_the_network_lost() {
     let directory = directory("record").join("rec");
     let _ = fs::remove_dir_all(&directory);
-    // Congestion notifications have no sequence numbers, so nothing would say which is which.
-    let cluster = ["simulate", "--hosts", "3", "--workload", "incast bytes 256K", "--congestion", "none"];
-    let scenario = [&cluster[..], &["--set", "lossy links 3 loss 3%"]].concat();
+    let scenario = ["simulate", "--hosts", "3", "--workload", "incast bytes 256K", "--set", "lossy links 3 loss 3%"];
     let [plain, recorded] = [&["--json"][..], &["--json", "--record", directory.to_str().unwrap()]]
         .map(|more| ubiverbs(&[&scenario[..], more].concat()));
     assert_eq!(recorded.status.code(), Some(0), "{}", String::from_utf8_lossy(&recorded.stderr));
