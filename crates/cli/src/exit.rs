@@ -68,6 +68,22 @@ pub enum Failure {
         /// Which.
         path: PathBuf,
     },
+    /// A directory has a recording of another run.
+    #[error("{} is there already, of another run, and would be shown with this one; name another directory", path.display())]
+    RecordedBefore {
+        /// The recording.
+        path: PathBuf,
+    },
+    /// A simulation was too long to be recorded.
+    #[error("the recordings in {} end after {nanos} ns: together they have {mebibytes} MiB, which is the limit; --record is for small runs", path.display())]
+    RecordingLimit {
+        /// The directory.
+        path: PathBuf,
+        /// The limit.
+        mebibytes: u64,
+        /// When they end.
+        nanos: u64,
+    },
     /// A capture could not be written.
     #[error("cannot write the capture {}: {source}", path.display())]
     Capture {

@@ -2,15 +2,18 @@
 //! virtual clock.
 
 mod failures;
+mod recordings;
 
 use crate::exit::{Exit, Failure};
 use clap::{Args, ValueHint};
 use fabric::{Congestion, Network, Report, Scenario, Script, Shape};
+use recordings::Recordings;
 use std::fs;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// Simulate a cluster: hosts with the real transport, switches, a workload, failures
@@ -59,6 +62,10 @@ pub struct Options {
     /// Write the packets of the hosts of `capture` (or of host 0) for Wireshark; of several, FILE gets a `.hostN`
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pcap: Option<PathBuf>,
+    /// Record every packet, work request and completion of each host in a file in DIR, for `ubiverbs view DIR`: runs of
+    /// up to 64 hosts and 256 MiB
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    record: Option<PathBuf>,
     /// Say on standard error how fast it was and what memory it took
     #[arg(long)]
     figures: bool,
@@ -71,6 +78,7 @@ const HELP_EXAMPLES: &str = "\
 Examples:
   ubiverbs simulate --hosts 9 --workload 'incast bytes 4M'
   ubiverbs simulate --hosts 1024 --topology fat-tree-3 --workload permutation --html run.html
+  ubiverbs simulate --hosts 3 --workload 'incast bytes 64K' --set 'lossy links 1 loss 1%' --record rec
   ubiverbs simulate --hosts 64 --topology ring --workload all-reduce-ring --set 'lossy links 1 loss 1%'
 
 `ubiverbs simulate --help` lists the statements of scripts.";
@@ -106,9 +114,16 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
     let begun = Instant::now();
     let refused = |error: fabric::Error| Failure::Script(error.to_string());
     let mut network = Network::new(&scenario).map_err(refused)?;
+    let recordings =
+        options.record.as_ref().map(|directory| Recordings::create(directory, scenario.hosts)).transpose()?;
+    let recordings = recordings.map(|recordings| Arc::new(Mutex::new(recordings)));
+    if let Some(recordings) = recordings.clone() {
+        network.tell(Box::new(move |host, event| lock(&recordings).record(host, event)));
+    }
     network.run();
     let report = network.report();
     let took = begun.elapsed();
+    let recorded = recordings.map_or(Ok(()), |recordings| lock(&recordings).finish(network.now()));
     if let Some(path) = &options.html {
         write_file(path, report.html().as_bytes(), out)?;
     }
@@ -129,7 +144,11 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
     if options.figures {
         tell_figures(&network, &report, took.as_secs_f64());
     }
-    Ok(Exit::Ok)
+    recorded.map(|()| Exit::Ok)
+}
+
+fn lock(recordings: &Mutex<Recordings>) -> MutexGuard<'_, Recordings> {
+    recordings.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A file has standard output for itself.

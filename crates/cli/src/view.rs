@@ -86,6 +86,9 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
 
 /// The command that ran, or the names of the directories.
 fn title(sources: &[Source], paths: &[PathBuf]) -> String {
+    if sources.iter().all(Source::is_simulated) {
+        return format!("simulation of {} hosts", sources.len());
+    }
     let mut programs: Vec<&str> =
         sources.iter().map(|source| source.header().fact(recording::FileHeader::PROGRAM)).collect();
     programs.sort_unstable();

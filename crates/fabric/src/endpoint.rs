@@ -1,6 +1,7 @@
 //! Queue pairs of simulated hosts. One that is not in use is a few words: its numbers and its way. The transport's
 //! queue pair is made when it is needed, and given up again when many others are and it has nothing to remember.
 
+use crate::calls::{create_call, modify_call};
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use transport::{
@@ -57,11 +58,20 @@ pub(crate) struct Pending {
     next: u32,
     mtu: u32,
     payload: u32,
+    /// Of requests: the work request.
+    pub wr_id: Option<u64>,
 }
 
 impl Pending {
     pub fn new(train: &Train<'_>) -> Pending {
-        Pending { headers: train.headers, count: train.count, next: 0, mtu: train.mtu, payload: train.payload.len() }
+        Pending {
+            headers: train.headers,
+            count: train.count,
+            next: 0,
+            mtu: train.mtu,
+            payload: train.payload.len(),
+            wr_id: train.wr_id,
+        }
     }
 
     /// The next packet: its headers and the length of its payload.
@@ -132,7 +142,7 @@ impl Endpoint {
         now: Time,
         port: &mut P,
     ) -> Result<QueuePair, transport::ModifyError> {
-        let mut qp = QueuePair::new(QueuePairConfig {
+        let config = QueuePairConfig {
             qpn: qpn_of(number),
             kind: Kind::ReliableConnected,
             pd: ProtectionDomain(1),
@@ -154,7 +164,9 @@ impl Endpoint {
             },
             pkey: Pkey::DEFAULT,
             port_mtu: Mtu::B4096,
-        });
+        };
+        tell(number, now, port, || create_call(&config));
+        let mut qp = QueuePair::new(config);
         let init = Modify {
             state: Some(State::Init),
             pkey_index: Some(0),
@@ -182,6 +194,7 @@ impl Endpoint {
             ..Modify::default()
         };
         for step in [init, receive, send] {
+            tell(number, now, port, || modify_call(&step));
             qp.modify(now, &step, port)?;
         }
         Ok(qp)
@@ -203,5 +216,12 @@ impl Endpoint {
         let attributes = live.qp.attributes();
         (self.sq_psn, self.rq_psn) = (attributes.sq_psn, attributes.rq_psn);
         self.live.take()
+    }
+}
+
+/// Tells of a call, if anyone listens.
+fn tell<P: Port>(number: u32, now: Time, port: &mut P, call: impl FnOnce() -> trace::Kind) {
+    if port.tracing() {
+        port.record(&trace::Event { at: now.as_nanos(), qpn: Some(qpn_of(number)), kind: call() });
     }
 }

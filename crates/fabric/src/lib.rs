@@ -23,12 +23,14 @@
 #![forbid(unsafe_code)]
 
 mod calendar;
+mod calls;
 mod endpoint;
 mod graph;
 mod messages;
 mod network;
 mod packets;
 mod port;
+mod recorder;
 mod regions;
 pub mod report;
 mod scenario;
@@ -41,6 +43,7 @@ mod world;
 
 pub use graph::LinkClass;
 pub use network::{Footprint, Network};
+pub use recorder::EventSink;
 pub use report::Report;
 pub use scenario::{
     Congestion, Failure, FailureKind, FailurePlace, Scenario, SwitchConfig, TraceMessage, Workload, red_for_rate,

@@ -15,6 +15,7 @@ use crate::graph::PATH_END;
 use crate::messages::{Message, Messages, Post};
 use crate::packets::{NO_PACKET, Packet};
 use crate::port::{Buffer, Cable, Ingress, PICOS_PER_NANO, Port};
+use crate::recorder::{EventSink, Recorder};
 use crate::regions::Regions;
 use crate::scenario::{Congestion, Failure, Scenario};
 use crate::statistics::{Counts, Course, QueueDepths, Sample};
@@ -229,6 +230,12 @@ impl Network {
         planned.map(drop).map_err(Error::Failure)
     }
 
+    /// Tells `sink` what happens at hosts: calls, packets as they leave, arrive or get lost, states, completions, on the
+    /// network's clock. Called before the network runs; it runs as it would otherwise.
+    pub fn tell(&mut self, sink: EventSink) {
+        self.world.recorder = Some(Box::new(Recorder::new(sink)));
+    }
+
     /// Runs until all work is done, or nothing more can happen, or the scenario's end.
     pub fn run(&mut self) {
         self.run_until(self.scenario.until.unwrap_or(u64::MAX));
@@ -372,6 +379,9 @@ impl Network {
         for (host, peer_host, peer, psns) in [(from, to, first + 1, (one, other)), (to, from, first, (other, one))] {
             let number = self.endpoints.len() as u32;
             self.by_pair.insert((host, peer_host), number);
+            if let Some(recorder) = &mut self.world.recorder {
+                recorder.add_endpoint(host);
+            }
             let path = self.find_path(host, peer_host, number, peer);
             let window = match self.scenario.congestion {
                 Congestion::Window | Congestion::Both => {

@@ -1,6 +1,7 @@
 //! What simulated hosts offer their queue pairs: memory that takes and gives anything without having it, receives
 //! without end, congestion windows.
 
+use crate::recorder::Recorder;
 use transport::congestion::Window;
 use transport::{
     Access, Atomic, Bind, Port, ProtectionDomain, Range, ReceiveRequest, ReceiveWork, Refusal, Subject, TakenReceive,
@@ -15,11 +16,13 @@ pub(crate) struct World {
     pub windows: Vec<Window>,
     /// The window of the queue pair that is driven.
     pub current: u32,
+    /// Where events go, if anyone wants them.
+    pub recorder: Option<Box<Recorder>>,
 }
 
 impl World {
     pub fn new() -> World {
-        World { windows: vec![Window::unlimited()], current: UNLIMITED_WINDOW }
+        World { windows: vec![Window::unlimited()], current: UNLIMITED_WINDOW, recorder: None }
     }
 }
 
@@ -71,5 +74,17 @@ impl Port for World {
             Toward::Here => UNLIMITED_WINDOW,
         };
         f(&mut self.windows[index as usize])
+    }
+
+    #[inline]
+    fn tracing(&self) -> bool {
+        self.recorder.is_some()
+    }
+
+    #[cold]
+    fn record(&mut self, event: &trace::Event) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.record(event);
+        }
     }
 }

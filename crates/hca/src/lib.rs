@@ -23,6 +23,7 @@ mod tuning;
 pub use ::host::descriptor::Descriptor;
 pub use ::host::descriptor::observe as observe_descriptors;
 pub use ::host::thread::{Shield, spawn};
+pub use ::inventory::Socket as SocketReport;
 pub use ::link::shared::direct::check_support as check_direct_support;
 pub use call_trace::OwnCalls;
 pub use drive::blocked_call::{BlockedCall, Look};
@@ -41,7 +42,7 @@ pub use nic::management::ManagementPort;
 pub use nic::multicast;
 pub use nic::packets::{Flow, RawOptions};
 pub use nic::port_files::port_files;
-pub use nic::process::{fork_init, wait_before_exit};
+pub use nic::process::{fork_init, report_sockets, wait_before_exit};
 pub use nic::reserved::ReservedNumber;
 pub use nic::scripts::{CallFailure, CallFault};
 #[cfg(feature = "checks")]

@@ -8,7 +8,7 @@ use transport::Counters;
 use wire::Key;
 
 /// How every report begins: a word, and the version of what follows.
-pub const REPORT_MAGIC: [u8; 8] = *b"UbiRep\x05\0";
+pub const REPORT_MAGIC: [u8; 8] = *b"UbiRep\x06\0";
 
 /// Where the version stands in it.
 const VERSION_PLACE: usize = 6;
@@ -204,14 +204,21 @@ records! {
         destination: Option<SocketAddr>,
     }
 
-    /// A socket over RDMA.
+    /// A stream socket over RDMA.
     Socket {
-        /// Its descriptor.
-        descriptor: u32,
+        /// Its number among those of the process, which is none of a descriptor.
+        number: u64,
         /// Its queue pair's number; 0 for none.
         queue_pair: u32,
-        /// What it is doing, in words.
+        /// What it is doing, in words: `busy` if a thread used it for as long as it was asked for, and then it is not
+        /// known what waits.
         state: String,
+        /// Bytes that came and that the program has not read.
+        unread: u64,
+        /// Bytes that the program has sent and that the peer's NIC has not acknowledged.
+        unacknowledged: u64,
+        /// Completions that the socket has not looked at: what they bring counts for neither.
+        completions: u32,
         /// Its own address.
         source: Option<SocketAddr>,
         /// The peer's.

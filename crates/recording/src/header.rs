@@ -45,8 +45,10 @@ impl FileHeader {
     pub const HOST: &'static str = "host";
     /// The host's boot: recordings of the same have the same monotonic clock.
     pub const BOOT: &'static str = "boot";
-    /// Who made the recording: `software NIC`, `simulation`.
+    /// Who made the recording: `software NIC`, or [`SIMULATED_WORLD`](Self::SIMULATED_WORLD).
     pub const WORLD: &'static str = "world";
+    /// The world of recordings that a simulation made: all that it made together have one clock.
+    pub const SIMULATED_WORLD: &'static str = "simulation";
     /// What read or writes it: the version of ubiverbs.
     pub const WRITER: &'static str = "writer";
 

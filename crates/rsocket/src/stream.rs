@@ -437,6 +437,11 @@ impl Stream {
         self.unread as usize
     }
 
+    /// Bytes of the send buffer that the peer has not acknowledged.
+    pub fn unacknowledged(&self) -> u32 {
+        self.sizes.send_buffer.min(MAX_IN_FLIGHT).saturating_sub(self.send_room)
+    }
+
     /// Where the next bytes to read lie in the receive buffer, `wanted` at most: two runs, of which the second may be
     /// empty.
     pub fn unread_runs(&self, wanted: usize) -> [Run; 2] {

@@ -83,7 +83,7 @@ const END_STALL: Duration = Duration::from_millis(500);
 pub fn nothing_lingers() -> bool {
     static ASKED_AT: OnceLock<Instant> = OnceLock::new();
     let asked_at = *ASKED_AT.get_or_init(Instant::now);
-    let Some(hub) = EVENT_HUB.get().and_then(|ours| *ours.try_lock().ok()?) else { return true };
+    let Some(hub) = Hub::present() else { return true };
     hub.lingering.try_lock().is_ok_and(|lingering| {
         lingering.values().all(|lingering| lingering.moved_at.max(asked_at).elapsed() > END_STALL)
     })
@@ -119,8 +119,14 @@ impl Hub {
         }));
         hub.events.observe(|| hub.hand_out());
         hca::wait_before_exit(nothing_lingers);
+        hca::report_sockets(crate::report::sockets_of);
         *ours = Some(hub);
         Ok(hub)
+    }
+
+    /// The one of this process, if there is one and no thread is about to make it.
+    pub fn present() -> Option<&'static Hub> {
+        *EVENT_HUB.get()?.try_lock().ok()?
     }
 
     pub fn nic(&self) -> &Arc<Nic> {
@@ -148,6 +154,12 @@ impl Hub {
     /// The socket of a number.
     pub fn find(&self, key: u64) -> Option<Arc<Socket>> {
         lock(&self.sockets).get(&key).and_then(Weak::upgrade)
+    }
+
+    /// So many sockets at most; none if another thread has the list.
+    pub fn some(&self, count: usize) -> Option<Vec<Arc<Socket>>> {
+        let sockets = self.sockets.try_lock().ok()?;
+        Some(sockets.values().filter_map(Weak::upgrade).take(count).collect())
     }
 
     /// Keeps a socket, though its program has closed it.

@@ -19,6 +19,7 @@ mod error;
 mod events;
 mod iomap;
 mod keep_alive;
+mod report;
 mod settings;
 mod shutdown;
 mod socket;

@@ -267,6 +267,24 @@ impl Socket {
         Guard { socket: self, state: Some(self.state.lock().unwrap_or_else(PoisonError::into_inner)) }
     }
 
+    /// Takes the lock if it is free.
+    pub(crate) fn try_lock(&self) -> Option<Guard<'_>> {
+        Some(Guard { socket: self, state: Some(self.try_state()?) })
+    }
+
+    fn try_state(&self) -> Option<MutexGuard<'_, State>> {
+        match self.state.try_lock() {
+            Ok(state) => Some(state),
+            Err(TryLockError::Poisoned(state)) => Some(state.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Whether its program has closed it.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lingers.load(Ordering::Relaxed)
+    }
+
     /// Puts something into the inbox. [`kick`](Socket::kick) is due.
     pub(crate) fn deliver(&self, letter: Letter) {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner).push_back(letter);
@@ -293,12 +311,7 @@ impl Socket {
             if !self.news.load(Ordering::SeqCst) {
                 return;
             }
-            let state = match self.state.try_lock() {
-                Ok(state) => state,
-                Err(TryLockError::Poisoned(state)) => state.into_inner(),
-                Err(TryLockError::WouldBlock) => return,
-            };
-            let mut state = state;
+            let Some(mut state) = self.try_state() else { return };
             self.news.store(false, Ordering::SeqCst);
             let in_nic = deferred_tasks::is_in_nic();
             while !in_nic && let Some(letter) = self.next_letter() {

@@ -79,9 +79,12 @@ fn of_report(process: &ProcessSnapshot, report: &Report, document: &mut Value) {
     document["cm_ids"] = report.ids.iter().map(of_id).collect();
     let sockets = report.sockets.iter().map(|socket| {
         json!({
-            "descriptor": socket.descriptor,
+            "number": socket.number,
             "state": socket.state,
             "queue_pair": socket.queue_pair,
+            "unread_bytes": socket.unread,
+            "unacknowledged_bytes": socket.unacknowledged,
+            "completions": socket.completions,
             "source": socket.source,
             "destination": socket.destination,
         })

@@ -191,7 +191,15 @@ fn everything(process: &ProcessSnapshot, report: &Report, out: &mut impl Write) 
     }
     for socket in report.sockets.iter().take(MAX_LISTED_OBJECTS) {
         let (source, destination) = (address(socket.source), address(socket.destination));
-        writeln!(out, "  socket {}: {} {source} -> {destination}", socket.descriptor, socket.state)?;
+        write!(out, "  socket {}: {} {source} -> {destination}", socket.number, socket.state)?;
+        let pair = if socket.queue_pair > 0 { format!(", QP {:#08x}", socket.queue_pair) } else { String::new() };
+        let waiting = [
+            (socket.unread, "bytes not read"),
+            (socket.unacknowledged, "bytes not acknowledged"),
+            (socket.completions.into(), "completions not looked at"),
+        ];
+        let waiting = waiting.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!(", {count} {what}"));
+        writeln!(out, "{pair}{}", waiting.collect::<String>())?;
     }
     for port in &report.ports {
         writeln!(out, "  port {}", port.device)?;

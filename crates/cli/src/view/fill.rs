@@ -9,7 +9,7 @@ use crate::exit::Failure;
 use recording::{Entry, FileHeader};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, HashMap};
-use trace::{Call, Event, Kind, Value as Argument};
+use trace::{Call, DropReason, Event, Kind, Value as Argument};
 use web::timeline::{
     Access, Event as Drawn, EventId, EventKind, Lane, LaneId, Message, MessageId, Name, Process, ProcessId, Queue,
     Region, RegionId, Timeline, Value, flags,
@@ -51,6 +51,8 @@ pub struct Filler {
     origin: i128,
     entries: u64,
     same_host: bool,
+    /// All are of one simulation.
+    simulated: bool,
 }
 
 /// Reads all of them.
@@ -62,7 +64,7 @@ pub fn timeline(mut sources: Vec<Source>, title: &str) -> Result<Timeline, Failu
     }
     let boots: Vec<&str> = sources.iter().map(|source| source.header().fact(FileHeader::BOOT)).collect();
     let same_host = boots.iter().all(|boot| !boot.is_empty() && *boot == boots[0]);
-    let simulated = sources.iter().all(|source| source.header().fact(FileHeader::WORLD) == "simulation");
+    let simulated = sources.iter().all(|source| source.is_simulated());
     let clock = |source: &Source| match source.ahead() {
         _ if simulated => 0,
         Some((monotonic, _)) if same_host => monotonic,
@@ -85,10 +87,11 @@ pub fn timeline(mut sources: Vec<Source>, title: &str) -> Result<Timeline, Failu
         lanes: HashMap::new(),
         work: Vec::new(),
         pieces: HashMap::new(),
-        directions: Directions::default(),
+        directions: Directions::new(simulated),
         origin,
         entries: 0,
         same_host,
+        simulated,
     };
     for (mut source, first) in sources.into_iter().zip(firsts) {
         let ahead = clock(&source);
@@ -219,6 +222,8 @@ impl Filler {
             }
             Kind::PacketDropped { headers, reason } => {
                 let text = self.run.names.add(reason.sentence());
+                let on_its_way = [DropReason::RandomLoss, DropReason::PortDown, DropReason::Overflow];
+                let is_lost = self.simulated && on_its_way.contains(reason);
                 let name = match headers {
                     Some(headers) => headers.bth.opcode.name(),
                     None => "packet",
@@ -234,7 +239,7 @@ impl Filler {
                 let drawn = Drawn { flags, name, text, lane, ..at(EventKind::PacketDropped) };
                 let id = self.run.add_event(drawn, &fields);
                 if let (Some(lane), Some(headers)) = (lane, headers) {
-                    self.directions.dropped(lane, Packet::new(id, time, headers, 1));
+                    self.directions.dropped(lane, Packet::new(id, time, headers, 1), is_lost);
                 }
             }
             Kind::WorkPosted { wr_id, queue, opcode, bytes } => {
@@ -506,26 +511,37 @@ impl Filler {
         for (lane, peer) in &pairs {
             self.run.lane_mut(*lane).into_iter().for_each(|lane| lane.peer = Some(*peer));
         }
-        // First by the clocks as they are, which says how they must be set; then by those.
-        let mut crossings = Crossings::default();
-        let no_offsets = vec![0; self.processes.len()];
-        let process_of = |lane: LaneId| lanes[lane.0 as usize].0 as usize;
-        for link in self.directions.links(&lanes, &no_offsets, true) {
-            let (from, to) = (process_of(link.from), process_of(link.to));
-            crossings.add((from, link.sent_at), (to, link.received_at));
-        }
-        let alignment = crossings.align(self.processes.len());
+        let alignment = self.alignment(&lanes);
         self.shift(&alignment);
         let mut arrived: BTreeMap<EventId, EventId> = BTreeMap::new();
         for link in self.directions.links(&lanes, &alignment.offsets, false) {
             self.joined(&link, &mut arrived);
         }
-        self.mark_lost(&arrived, &lanes);
+        if !self.simulated {
+            self.mark_lost(&arrived, &lanes);
+        }
         self.place_moves(&lanes);
         self.join_receives();
-        self.run.clock = alignment.told(self.same_host);
-        self.run.clock_error = alignment.error;
+        (self.run.clock, self.run.clock_error) = match self.simulated {
+            true => ("Times are those of the simulation's clock, which all hosts have.".to_owned(), Some(0)),
+            false => (alignment.told(self.same_host), alignment.error),
+        };
         self.run
+    }
+
+    /// How clocks must be set.
+    fn alignment(&self, lanes: &[(u32, u32)]) -> Alignment {
+        let no_offsets = vec![0; self.processes.len()];
+        let mut crossings = Crossings::default();
+        if !self.simulated {
+            // By the clocks as they are.
+            let process_of = |lane: LaneId| lanes[lane.0 as usize].0 as usize;
+            for link in self.directions.links(lanes, &no_offsets, true) {
+                let (from, to) = (process_of(link.from), process_of(link.to));
+                crossings.add((from, link.sent_at), (to, link.received_at));
+            }
+        }
+        crossings.align(self.processes.len())
     }
 
     /// Sets the clocks.
@@ -586,6 +602,10 @@ impl Filler {
         }
         if let Some(event) = self.run.event_mut(link.sent).filter(|event| event.partner.is_none()) {
             event.partner = Some(link.received);
+            // A simulation tells what its network lost.
+            if self.simulated && link.is_drop {
+                event.flags |= flags::LOST;
+            }
         }
         if link.is_drop || link.is_answer {
             return;

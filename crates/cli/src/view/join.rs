@@ -2,7 +2,7 @@
 //! of the others says which of the two it was, and times do.
 
 use super::fill::unwrapped;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use web::timeline::{EventId, LaneId};
 use wire::{Headers, Key, Operation, Psn, Qpn};
 
@@ -20,6 +20,8 @@ pub struct Packet {
     ends_message: bool,
     takes_receive: bool,
     is_drop: bool,
+    /// Nothing of it arrived.
+    is_lost: bool,
 }
 
 /// Each has sequence numbers of its own.
@@ -50,6 +52,7 @@ impl Packet {
             ends_message: opcode.ends(),
             takes_receive: operation == Operation::Send || opcode.has_immediate(),
             is_drop: false,
+            is_lost: false,
         }
     }
 }
@@ -72,6 +75,24 @@ pub struct Link {
     pub takes_receive: bool,
 }
 
+impl Link {
+    fn new(from: LaneId, to: LaneId, sent: &Packet, received: &Packet, is_repeated: bool) -> Link {
+        Link {
+            from,
+            to,
+            sent: sent.event,
+            sent_at: sent.time,
+            received: received.event,
+            received_at: received.time,
+            is_drop: received.is_drop,
+            is_repeated,
+            is_answer: received.class == Class::Answer,
+            ends_message: received.ends_message,
+            takes_receive: received.takes_receive && received.ends_message,
+        }
+    }
+}
+
 /// What a direct operation touched.
 #[derive(Clone, Copy, Debug)]
 pub struct Move {
@@ -92,6 +113,8 @@ pub struct Directions {
     /// The peers that programs named.
     connected: HashMap<LaneId, Qpn>,
     moved: Vec<(Qpn, Move)>,
+    /// A simulation tells of each packet what became of it.
+    is_complete: bool,
 }
 
 /// How much earlier than it was sent a packet may seem to arrive: senders look at the clock after they have sent.
@@ -101,6 +124,10 @@ const CLOCK_SLACK_NANOS: i64 = 5_000;
 const MAX_CANDIDATES: usize = 64;
 
 impl Directions {
+    pub fn new(is_complete: bool) -> Directions {
+        Directions { is_complete, ..Directions::default() }
+    }
+
     pub fn sent(&mut self, lane: LaneId, packet: Packet) {
         self.sent.entry(lane).or_default().push(packet);
     }
@@ -109,8 +136,9 @@ impl Directions {
         self.received.entry(lane).or_default().push(packet);
     }
 
-    pub fn dropped(&mut self, lane: LaneId, packet: Packet) {
-        self.received.entry(lane).or_default().push(Packet { is_drop: true, ..packet });
+    /// A packet was dropped; with `is_lost`, before it came to the queue pair.
+    pub fn dropped(&mut self, lane: LaneId, packet: Packet, is_lost: bool) {
+        self.received.entry(lane).or_default().push(Packet { is_drop: true, is_lost, ..packet });
     }
 
     pub fn connects(&mut self, lane: LaneId, dest: Qpn) {
@@ -203,7 +231,9 @@ impl Directions {
         }
         let mut links = Vec::new();
         for ((from, to, class), (sent, received)) in directions {
-            if class != Class::Control {
+            if self.is_complete {
+                join_complete(from, to, &sent, &received, &mut links);
+            } else if class != Class::Control {
                 join(from, to, &sent, &received, [offset(from), offset(to)], sure, &mut links);
             }
         }
@@ -217,6 +247,26 @@ fn by_number(lanes: &[(u32, u32)]) -> HashMap<u32, Vec<LaneId>> {
         by_number.entry(*number).or_default().push(LaneId(place as u32));
     }
     by_number
+}
+
+/// Joins both sides where it is known of each packet what became of it: of those with one sequence number, what happens
+/// first happens to the one that was sent first.
+fn join_complete(from: LaneId, to: LaneId, sent: &[Packet], received: &[Packet], links: &mut Vec<Link>) {
+    let mut under_way: HashMap<u32, VecDeque<&Packet>> = HashMap::new();
+    for packet in sent {
+        under_way.entry(packet.psn.value()).or_default().push_back(packet);
+    }
+    let mut arrived: HashMap<u32, &Packet> = HashMap::new();
+    for packet in received {
+        let psn = packet.psn.value();
+        if packet.is_lost || !packet.is_drop {
+            let Some(first) = under_way.get_mut(&psn).and_then(VecDeque::pop_front) else { continue };
+            arrived.insert(psn, first);
+        }
+        // What a queue pair drops has just arrived.
+        let Some(one) = arrived.get(&psn) else { continue };
+        links.push(Link::new(from, to, one, packet, false));
+    }
 }
 
 /// Joins both sides of what went from one queue pair to another.
@@ -274,19 +324,7 @@ fn join(
         if sure && is_repeated {
             continue;
         }
-        links.push(Link {
-            from,
-            to,
-            sent: one.event,
-            sent_at: one.time,
-            received: packet.event,
-            received_at: packet.time,
-            is_drop: packet.is_drop,
-            is_repeated,
-            is_answer: packet.class == Class::Answer,
-            ends_message: packet.ends_message,
-            takes_receive: packet.takes_receive && packet.ends_message,
-        });
+        links.push(Link::new(from, to, one, packet, is_repeated));
     }
 }
 

@@ -34,6 +34,11 @@ impl Source {
         self.reader.header()
     }
 
+    /// Whether a simulation made it.
+    pub fn is_simulated(&self) -> bool {
+        self.header().fact(FileHeader::WORLD) == FileHeader::SIMULATED_WORLD
+    }
+
     /// The next entry. What the system cannot read ends the recording.
     pub fn next_entry(&mut self) -> Result<Option<Entry>, Failure> {
         let told = |source| Failure::Recording { path: self.path.clone(), source };

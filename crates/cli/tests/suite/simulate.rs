@@ -134,3 +134,62 @@ fn failure_scripts_break_hosts_and_cables_and_say_what_they_cannot() {
         assert!(told.contains(&format!("broken.toml: {said}")), "{told}");
     }
 }
+
+/// What `view --json` says of a directory's recordings.
+fn viewed(directory: &std::path::Path) -> Vec<serde_json::Value> {
+    let output = ubiverbs(&["view", "--json", directory.to_str().unwrap()]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    text.lines().map(|line| serde_json::from_str(line).expect("a JSON object")).collect()
+}
+
+#[test]
+fn a_recording_has_both_sides_of_each_packet_and_which_the_network_lost() {
+    let directory = directory("record").join("rec");
+    let _ = fs::remove_dir_all(&directory);
+    let scenario = ["simulate", "--hosts", "3", "--workload", "incast bytes 256K", "--set", "lossy links 3 loss 3%"];
+    let [plain, recorded] = [&["--json"][..], &["--json", "--record", directory.to_str().unwrap()]]
+        .map(|more| ubiverbs(&[&scenario[..], more].concat()));
+    assert_eq!(recorded.status.code(), Some(0), "{}", String::from_utf8_lossy(&recorded.stderr));
+    assert!(plain.stdout == recorded.stdout, "recording changes the run");
+    let report: serde_json::Value = serde_json::from_slice(&recorded.stdout).unwrap();
+    let counted = |name: &str| report["counts"][name].as_u64().unwrap() as usize;
+
+    let lines = viewed(&directory);
+    let of = |kind: &str| lines.iter().filter(|line| line["type"] == kind).collect::<Vec<_>>();
+    assert_eq!((&of("run")[0]["clock_error"], of("process").len()), (&0.into(), 3));
+    let pairs = of("queue_pair");
+    assert!(pairs.len() == 4 && pairs.iter().all(|pair| pair["peer"].is_u64() && pair["kind"] == "RC"), "{pairs:?}");
+    let events = of("event");
+    let by_id = |id: &serde_json::Value| *events.iter().find(|event| event["id"] == *id).expect("a partner");
+    let sent: Vec<_> = events.iter().filter(|event| event["kind"] == "PacketSent").collect();
+    let count = |flag: &str| sent.iter().filter(|event| event[flag] == true).count();
+    assert_eq!([sent.len(), count("again")], [counted("packets_sent"), counted("retransmitted")]);
+    assert_eq!(count("lost"), counted("dropped_lost"));
+    assert!(count("lost") > 3 && count("again") > 3, "{} lost, {} again", count("lost"), count("again"));
+    for event in sent {
+        let arrival = by_id(&event["partner"]);
+        let kind = if event["lost"] == true { "PacketDropped" } else { "PacketReceived" };
+        assert!(arrival["kind"] == kind && arrival["process"] != event["process"], "{event} {arrival}");
+        assert!(arrival["time"].as_i64() > event["time"].as_i64(), "{event} {arrival}");
+    }
+    let works = of("work_request");
+    assert_eq!(works.len(), 2, "{works:?}");
+    for work in works {
+        let times = ["posted", "sent", "arrived", "placed", "completed"].map(|name| work[name].as_i64());
+        assert!(times.is_sorted() && times[0].is_some() && work["bytes"] == 256 << 10, "{work}");
+    }
+
+    let again = ubiverbs(&[&scenario[..], &["--record", directory.to_str().unwrap()]].concat());
+    let told = String::from_utf8(again.stderr).unwrap();
+    assert!(again.status.code() == Some(1) && told.contains("name another directory"), "{told}");
+}
+
+#[test]
+fn large_runs_are_not_recorded() {
+    let nowhere = directory("large-record").join("rec");
+    let output = ubiverbs(&["simulate", "--hosts", "65", "--record", nowhere.to_str().unwrap()]);
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(2) && told.contains("64 hosts at most, and there are 65"), "{told}");
+    assert!(!nowhere.exists());
+}

@@ -1,7 +1,7 @@
 //! What happens in hosts: messages are posted, queue pairs take turns at the port, packets are handed to them.
 
 use super::{MAX_IDLE_QUEUE_PAIRS, Network, plan};
-use crate::endpoint::{Endpoint, Pending, endpoint_of, gid_of};
+use crate::endpoint::{Endpoint, Pending, endpoint_of, gid_of, qpn_of};
 use crate::packets::{ECN_CAPABLE, FLAG_MARKED, FLAG_URGENT, NO_PACKET, NOBODYS_ADDRESS, NOBODYS_KEY, Packet};
 use crate::world::UNLIMITED_WINDOW;
 use transport::{Completion, Data, Inbound, Operation, Queue, Remote, SendFlags, SendRequest, Sge, Status};
@@ -108,7 +108,7 @@ impl Network {
             }
             while !pending.is_over() {
                 let (headers, payload) = pending.packet();
-                let packet = self.packet(endpoint, headers, payload, false);
+                let packet = self.packet(endpoint, headers, payload, pending.wr_id, false);
                 self.enqueue(packet.port, &packet);
             }
             self.world.current = self.endpoints[endpoint as usize].window;
@@ -284,7 +284,7 @@ impl Network {
                 self.arm(endpoint);
                 continue;
             };
-            let (headers, payload) = pending.packet();
+            let ((headers, payload), wr_id) = (pending.packet(), pending.wr_id);
             if pending.is_over() {
                 live.pending.pop_front();
             }
@@ -295,13 +295,13 @@ impl Network {
             }
             self.nics[nic as usize].push_back(endpoint);
             self.arm(endpoint);
-            return Some(self.packet(endpoint, headers, payload, again));
+            return Some(self.packet(endpoint, headers, payload, wr_id, again));
         }
         None
     }
 
     /// Makes a packet of a host; its port is the first of its way.
-    fn packet(&mut self, endpoint: u32, headers: Headers, payload: u32, again: bool) -> Packet {
+    fn packet(&mut self, endpoint: u32, headers: Headers, payload: u32, wr_id: Option<u64>, again: bool) -> Packet {
         let this = &self.endpoints[endpoint as usize];
         let (host, path) = (this.host, this.path);
         let opcode = headers.bth.opcode;
@@ -316,6 +316,9 @@ impl Network {
         self.most_under_way = self.most_under_way.max(self.under_way);
         if self.captures.is_some() {
             self.capture(host, &packet, false);
+        }
+        if let Some(recorder) = &mut self.world.recorder {
+            recorder.sent(self.calendar.now(), qpn_of(endpoint), &headers, payload, wr_id, again);
         }
         packet
     }

@@ -4,6 +4,7 @@ use super::{Network, picos, plan};
 use crate::graph::{PATH_END, reverse};
 use crate::packets::{ECN_CAPABLE, FLAG_MARKED, FLAG_OWN, FLAG_URGENT, NO_PACKET, Packet};
 use crate::port::PICOS_PER_NANO;
+use trace::DropReason;
 
 /// How far below the mark at which a pause was asked for it is taken back: two of the longest packets.
 const PAUSE_SPAN: u64 = 2 * 4300;
@@ -37,12 +38,25 @@ impl Network {
         let by = packet.port as usize;
         let lost = self.rng.chance(self.cables[by].loss);
         match self.ports[by].down {
-            true => self.counts.dropped_down += 1,
-            false if lost => self.counts.dropped_lost += 1,
+            true => self.lose(packet, DropReason::PortDown),
+            false if lost => self.lose(packet, DropReason::RandomLoss),
             false => return true,
         }
-        self.under_way -= 1;
         false
+    }
+
+    /// A packet goes no further.
+    #[cold]
+    fn lose(&mut self, packet: &Packet, reason: DropReason) {
+        match reason {
+            DropReason::PortDown => self.counts.dropped_down += 1,
+            DropReason::RandomLoss => self.counts.dropped_lost += 1,
+            _ => self.counts.dropped_full += 1,
+        }
+        self.under_way -= 1;
+        if let Some(recorder) = &mut self.world.recorder {
+            recorder.lost(self.calendar.now(), packet, reason);
+        }
     }
 
     /// A packet wants to leave by a port.
@@ -51,9 +65,7 @@ impl Network {
         let port = &mut self.ports[at as usize];
         let urgent = packet.flags & FLAG_URGENT != 0;
         if port.down && port.nic == NO_PACKET {
-            self.counts.dropped_down += 1;
-            self.under_way -= 1;
-            return;
+            return self.lose(packet, DropReason::PortDown);
         }
         let idle = !port.awaited && port.queued == 0 && port.urgent == 0 && port.busy_until <= picos(now);
         if idle && (!port.paused || urgent) {
@@ -71,9 +83,7 @@ impl Network {
                 packet.flags |= FLAG_MARKED;
             }
         } else {
-            self.counts.dropped_full += 1;
-            self.under_way -= 1;
-            return;
+            return self.lose(packet, DropReason::Overflow);
         }
         self.kick(at);
     }
@@ -255,9 +265,8 @@ impl Network {
 
     /// Loses everything that waits at a port.
     pub(super) fn flush(&mut self, at: u32) {
-        while self.take_urgent(at).or_else(|| self.take_queued(at)).is_some() {
-            self.counts.dropped_down += 1;
-            self.under_way -= 1;
+        while let Some(packet) = self.take_urgent(at).or_else(|| self.take_queued(at)) {
+            self.lose(&packet, DropReason::PortDown);
         }
     }
 }

@@ -176,6 +176,20 @@ pub fn wait_before_exit(is_done: fn() -> bool) -> bool {
     DONE_BEFORE_EXIT.set(is_done).is_ok()
 }
 
+/// Lists the sockets over RDMA that use a NIC.
+static LIST_OF_SOCKETS: OnceLock<fn(&Nic) -> Vec<inventory::Socket>> = OnceLock::new();
+
+/// Has reports of what this process has tell of its sockets over RDMA. A thread that does nothing else calls `list`,
+/// which must not wait for locks of the data path. There can be one; returns whether it is this.
+pub fn report_sockets(list: fn(&Nic) -> Vec<inventory::Socket>) -> bool {
+    LIST_OF_SOCKETS.set(list).is_ok()
+}
+
+/// The sockets over RDMA that use this NIC.
+pub(crate) fn sockets_of(nic: &Nic) -> Vec<inventory::Socket> {
+    LIST_OF_SOCKETS.get().map_or_else(Vec::new, |list| list(nic))
+}
+
 /// The program may end inside a signal handler, while its own thread is in the middle of a call and holds locks: so the
 /// engines flush, and this thread takes no lock and waits for them only for so long.
 extern "C" fn at_exit() {

@@ -2,6 +2,7 @@
 //! counters.
 
 use crate::nic::Nic;
+use crate::nic::process::sockets_of;
 use crate::objects::context::Context;
 use crate::progress::lock_tries::LockTries;
 use inventory::{Activity, CompletionQueue, Domain, Drops, Port, Region, Report, SharedReceiveQueue};
@@ -111,7 +112,7 @@ impl Nic {
             shared_queues,
             ids: self.ids(),
             activity: self.activity(),
-            sockets: Vec::new(),
+            sockets: sockets_of(self),
         }
     }
 

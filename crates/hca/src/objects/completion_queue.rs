@@ -526,7 +526,7 @@ impl CompletionQueue {
     }
 
     /// How many completions wait to be polled.
-    pub(crate) fn waiting(&self) -> u32 {
+    pub fn waiting(&self) -> u32 {
         self.waiting.load(Ordering::Relaxed)
     }
 
