@@ -15,6 +15,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("ps: a listener and a connection of rping", ids),
         Test::new("ps: processes of another user", strangers).for_root(),
         Test::new("top: in tmux, with 80 columns and with 20", top),
+        Test::new("probes: those of rdma-core, as readelf shows them", probes),
         Test::new("metrics: ib_send_bw, as Prometheus fetches them", metrics),
     ]
 }
@@ -232,6 +233,34 @@ fn top(stage: &Stage) -> Result<(), String> {
         Some(code) => Err(format!("colour {code} in spite of NO_COLOR:\n{plain}")),
         None => Ok(()),
     }
+}
+
+/// What bpftrace reads before it attaches: the name of each probe, where its arguments are, and its semaphore.
+fn probes(stage: &Stage) -> Result<(), String> {
+    for file in ["lib/libibverbs.so.1", "bin/ubiverbs"] {
+        let mut command = Command::new("readelf");
+        let text = stage.end(command.args(["--notes", "--wide"]).arg(stage.dist.join(file)))?.text;
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        for (provider, name, arguments) in [
+            ("rdma_core_rxe", "post_send", &["8@", "4@", "8@", "4@"][..]),
+            ("rdma_core_mlx5", "post_send", &["8@", "4@", "8@", "4@"]),
+            ("rdma_core_efa", "post_recv", &["8@", "8@", "4@", "-4@"]),
+        ] {
+            let what = [format!("Provider: {provider}"), format!("Name: {name}")];
+            let found = lines.windows(4).find(|four| four[0] == what[0] && four[1] == what[1]);
+            let [_, _, place, said] = found.ok_or_else(|| format!("{file} has no {what:?}: {text}"))? else { continue };
+            let zero = "0x0000000000000000";
+            if place.contains(&format!("Location: {zero}")) || place.contains(&format!("Semaphore: {zero}")) {
+                return Err(format!("{file}, {provider}: {place}"));
+            }
+            let words: Vec<&str> = said.trim_start_matches("Arguments: ").split(' ').collect();
+            let fits = words.len() == arguments.len();
+            if !fits || !words.iter().zip(arguments).all(|(word, begin)| word.starts_with(begin)) {
+                return Err(format!("{file}, {provider}: {said}"));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Where a program is.
