@@ -247,7 +247,7 @@ fn probes(stage: &Stage) -> Result<(), String> {
             ("rdma_core_efa", "post_recv", &["8@", "8@", "4@", "-4@"]),
         ] {
             let what = [format!("Provider: {provider}"), format!("Name: {name}")];
-            let found = lines.windows(4).find(|four| four[0] == what[0] && four[1] == what[1]);
+            let found = lines.windows(4).find(|four| four[0].ends_with(&what[0]) && four[1] == what[1]);
             let [_, _, place, said] = found.ok_or_else(|| format!("{file} has no {what:?}: {text}"))? else { continue };
             let zero = "0x0000000000000000";
             if place.contains(&format!("Location: {zero}")) || place.contains(&format!("Semaphore: {zero}")) {
