@@ -26,8 +26,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("rsocket", &["wire"]),
     ("mad", &["wire", "trace"]),
     ("checks", &["wire", "trace"]),
+    // The format of recordings, for those who write them and those who read them.
+    ("recording", &["wire", "trace"]),
     // A language and its machine: it knows nothing of the NIC that breaks.
     ("failures", &[]),
+    // Cards as data, in tables that are read as scripts are.
+    ("profiles", &["failures"]),
     ("host", &["wire", "latch"]),
     // Reports of processes: what hca tells, and programs ask for.
     ("inventory", &["wire", "trace", "transport", "host"]),
@@ -43,6 +47,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "mad",
             "checks",
             "failures",
+            "profiles",
+            "recording",
             "latch",
             "memory",
             "host",
@@ -62,13 +68,19 @@ const ARROWS: &[(&str, &[&str])] = &[
     // Programs under test run on the simulator; their memory is the program's own, and what the device allows is what
     // the software NIC allows.
     ("simulation", &["wire", "transport", "cm", "latch", "memory", "hca", "sim", "seam"]),
-    ("ubiverbs", &["wire", "transport", "cm", "checks", "latch", "hca", "sockets", "seam", "simulation", "macros"]),
+    (
+        "ubiverbs",
+        &["wire", "transport", "cm", "checks", "profiles", "latch", "hca", "sockets", "seam", "simulation", "macros"],
+    ),
     // Draws a timeline: it knows neither events nor recordings.
     ("web", &[]),
     // Groups of processes, on the safe API alone.
     ("cluster", &["ubiverbs"]),
     // Regions, windows and device memory are registered in the words of `memory`, which the NIC owns.
-    ("capi", &["wire", "trace", "transport", "cm", "mad", "checks", "latch", "memory", "hca", "abi", "sockets"]),
+    (
+        "capi",
+        &["wire", "trace", "transport", "cm", "mad", "checks", "profiles", "latch", "memory", "hca", "abi", "sockets"],
+    ),
     // `demo --simulated` runs on the simulator, `simulate` on networks.
     (
         "cli",
@@ -79,6 +91,9 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cm",
             "checks",
             "failures",
+            "profiles",
+            "recording",
+            "web",
             "hca",
             "inventory",
             "netlink",
@@ -101,6 +116,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "mad",
             "checks",
             "failures",
+            "recording",
             "memory",
             "host",
             "inventory",
@@ -116,7 +132,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     // Tests between processes, at the level of the NIC and of the safe API, and the program that is the other process.
-    ("processes", &["host", "trace", "wire", "transport", "memory", "hca", "ubiverbs"]),
+    ("processes", &["host", "trace", "wire", "transport", "memory", "recording", "hca", "ubiverbs"]),
     // Starts programs; uses nothing of ours.
     ("programs", &[]),
     // Programs of the book's pages.

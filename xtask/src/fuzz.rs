@@ -61,6 +61,7 @@ const TARGETS: &[Target] = &[
     shell("tables", 1024),
     shell("settings", 256),
     core("logs", 4096),
+    core("recordings", 4096),
     shell("endpoint", 64),
     Target { name: "c_calls", sanitizer: "address", longest: 1024, alone: true },
 ];

@@ -19,6 +19,9 @@ use crate::{dist, prerequisites, process};
 /// Our own program among those that are run: it looks at every byte.
 const DATA_CHECK: &str = "data_check";
 
+/// A test of the C library, which prints all that a device tells: the kernel's Soft-RoCE is to say what the profile `rxe` says.
+pub const CARDS: &str = "cards";
+
 /// A script around `rcopy`, for both sides: it compares the file.
 const COPY_CHECK: &str = "copy_check";
 const COPY_CHECK_SCRIPT: &str = include_str!("../interop/copy_check");
@@ -74,7 +77,10 @@ pub fn run(root: &Path, options: &Options) -> Result<(), String> {
     let program = place.join(DATA_CHECK);
     let source = root.join("xtask/interop").join(DATA_CHECK).with_extension("c");
     process::run(Command::new("cc").args(["-O2", "-Wall", "-o"]).arg(&program).arg(source).arg("-libverbs"))?;
-    image::build(&unpacked, &program, &place)?;
+    let cards = place.join(CARDS);
+    let source = root.join("crates/capi/tests/c").join(CARDS).with_extension("c");
+    process::run(Command::new("cc").args(["-O2", "-Wall", "-o"]).arg(&cards).arg(source).arg("-libverbs"))?;
+    image::build(&unpacked, &[&program, &cards], &place)?;
     let script = place.join(COPY_CHECK);
     fs::write(&script, COPY_CHECK_SCRIPT).map_err(|e| format!("cannot write {}: {e}", script.display()))?;
     process::run(Command::new("chmod").arg("755").arg(&script))?;

@@ -7,6 +7,7 @@ mod api;
 mod arrows;
 mod attack;
 mod bench;
+mod cards;
 mod checks;
 mod crates;
 mod demo;
@@ -110,6 +111,10 @@ enum Task {
         #[arg(long, conflicts_with_all = ["scoreboard", "downloads"])]
         check: bool,
     },
+    /// Run well-known programs on every card that the NIC can be like (`ubiverbs matrix`), and write docs/cards.md.
+    ///
+    /// It takes target/dist, and some minutes: it is no part of `test`.
+    Cards(cards::Options),
     /// Run, for each rule of verbs that `ubiverbs run --check` and `--why` know, a C program that breaks it and one that
     /// does not: tests/checks.
     Checks {
@@ -225,6 +230,7 @@ fn main() -> ExitCode {
         Task::Wheel(options) => wheel::build(&root, options).map(|note| println!("{note}")),
         Task::Aarch64(options) => aarch64::check(&root, &options).map(|note| println!("{note}")),
         Task::Interop(options) => interop::run(&root, &options),
+        Task::Cards(options) => cards::run(&root, &options),
         Task::Soak(options) => soak::run(&root, &options),
         Task::Gpu(options) => gpu::check(&root, &options),
         Task::Attack(options) => attack::run(&root, &options),

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The crates that compute and do nothing else.
-const CORE: &[&str] = &["wire", "trace", "transport", "cm", "mad", "rsocket", "checks", "failures"];
+const CORE: &[&str] = &["wire", "trace", "transport", "cm", "mad", "rsocket", "checks", "failures", "profiles"];
 
 const FORBIDDEN: &[(&str, &str)] = &[
     ("std::net", "sockets belong to link"),

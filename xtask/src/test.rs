@@ -488,7 +488,7 @@ fn real_programs(root: &Path, options: &Options, words: &[&str]) -> Result<Comma
 
 /// Runs the tests of the core crates: what computes, without sockets, clocks or threads.
 pub fn core(root: &Path) -> Result<(), String> {
-    const CORE: [&str; 8] = ["wire", "trace", "transport", "cm", "mad", "rsocket", "checks", "failures"];
+    const CORE: [&str; 9] = ["wire", "trace", "transport", "cm", "mad", "rsocket", "checks", "failures", "profiles"];
     let mut command = cargo(root);
     command.arg("test").args(CORE.iter().map(|name| format!("--package=ubiverbs-{name}")));
     run_command(command.args(["--lib", "--tests"]))

@@ -6,6 +6,7 @@ use crate::errno::{Errno, refuse_if};
 use crate::object::{Object, program_field};
 use crate::protection_domain::Pd;
 use abi::{Handle, In, Out, Owned, ibv_ah, ibv_ah_attr, ibv_context, ibv_gid, ibv_global_route, ibv_pd, ibv_wc};
+use profiles::Feature;
 use std::ffi::c_int;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -42,7 +43,7 @@ impl fmt::Display for EmptyEntry<'_> {
         let EmptyEntry(device, index) = self;
         write!(f, "grh.sgid_index is {index}, an empty entry of the GID table of {}; ", device.port_name())?;
         write!(f, "it has GIDs at")?;
-        for index in (0..hca::device::GID_TABLE_LEN as u8).filter(|index| device.port().gid(*index).is_some()) {
+        for index in (0..=u8::MAX).filter(|index| device.port().gid(*index).is_some()) {
             write!(f, " {index}")?;
         }
         Ok(())
@@ -97,6 +98,7 @@ pub extern "C" fn ibv_create_ah(pd: Handle<'_, ibv_pd>, attributes: In<'_, ibv_a
     object("ibv_create_ah", || {
         let domain = Pd::by_handle(pd)?;
         let context = domain.context()?;
+        context.opened.device().offers(Feature::CreateAh)?;
         let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
         let device = context.port(attributes.port_num.into())?;
         let vector = vector_from_c(context.opened.device(), attributes)?;

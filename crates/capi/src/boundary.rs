@@ -168,7 +168,7 @@ fn caught_unshielded<T>(call: &'static str, f: impl FnOnce() -> Result<T, Errno>
 /// A result; failure scripts may strike the call if it `STRIKES`.
 #[inline]
 fn caught_struck<T, const STRIKES: bool>(call: &'static str, f: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
-    let plain = has_no_diagnostics() && !hca::is_traced();
+    let plain = has_no_diagnostics() && !hca::is_watched();
     let _sanitized = (!plain).then(|| Sanitized::begin(call));
     let f = || {
         if !plain
@@ -223,7 +223,7 @@ fn prepare_diagnostics(call: &'static str) -> log::Inside {
 /// How this call of the program fails, if a failure script lets it; it may also let it take its time.
 #[cold]
 pub(crate) fn struck(call: &'static str) -> Option<Errno> {
-    if log::is_inside() || !hca::is_traced() {
+    if log::is_inside() || !hca::is_watched() {
         return None;
     }
     // What follows sleeps and writes, and holds locks.

@@ -88,7 +88,7 @@ pub(crate) fn call_that_waits<W: Waits>(call: W) -> c_int {
     let call = ManuallyDrop::new(call);
     // SAFETY: this frame has nothing to drop, nor have those of the entry points that call it.
     unsafe { pthread_testcancel() };
-    if hca::is_traced()
+    if hca::is_watched()
         && let Err(error) = boundary::caught(W::CALL, || Ok(()))
     {
         return boundary::minus_one(error);

@@ -7,6 +7,7 @@ use crate::object::{Object, program_field};
 use crate::use_count::UseCount;
 use abi::{Handle, In, Out, Owned, ibv_comp_cntr, ibv_comp_cntr_caps, ibv_comp_cntr_init_attr, ibv_context};
 use hca::CountedWork;
+use profiles::Feature;
 use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -72,6 +73,7 @@ pub extern "C" fn ibv_create_comp_cntr(
     static NEXT: AtomicU32 = AtomicU32::new(1);
     object("ibv_create_comp_cntr", || {
         let context = Context::working(context)?;
+        context.opened.device().offers(Feature::CompletionCounter)?;
         let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
         if attributes.comp_mask != 0 || attributes.flags != 0 {
             return Err(Errno::invalid("comp_mask or flags have bits that are not known"));

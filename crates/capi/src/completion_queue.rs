@@ -13,7 +13,8 @@ use abi::{
     Handle, In, Owned, ibv_comp_channel, ibv_context, ibv_cq, ibv_cq_ex, ibv_moderate_cq, ibv_modify_cq_attr, ibv_wc,
     ibv_wc_tm_info,
 };
-use hca::{AsyncEvent, Moderation, Notify};
+use hca::{AsyncEvent, Device, Moderation, Notify};
+use profiles::{Feature, Grant, Limit};
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -58,6 +59,11 @@ fn rounded_up(entries: u32) -> u32 {
     }
 }
 
+/// How many entries a device grants.
+fn granted(device: &Device, entries: u32) -> u32 {
+    device.grant(Grant::Cqe, entries, Limit::MaxCqe, rounded_up(entries))
+}
+
 /// What a program asks for.
 pub(crate) struct CompletionQueueSpec<'a> {
     pub entries: u32,
@@ -94,7 +100,8 @@ impl CompletionQueue {
             false => Some(Arc::clone(&Channel::of(spec.channel)?.channel)),
         };
         let opened = Arc::clone(&context.opened);
-        let cq = opened.nic.create_larger_cq(spec.entries, rounded_up(spec.entries), channel)?;
+        opened.nic.profile_admits_cq(opened.device(), spec.entries)?;
+        let cq = opened.nic.create_larger_cq(spec.entries, granted(opened.device(), spec.entries), channel)?;
         cq.belongs_to(opened.hca.device());
         let mut base = ibv_cq_ex::zeroed();
         base.context = context.as_c();
@@ -158,9 +165,12 @@ pub extern "C" fn ibv_resize_cq(cq: Handle<'_, ibv_cq>, entries: c_int) -> c_int
     status("ibv_resize_cq", || {
         let queue = CompletionQueue::by_handle(cq)?;
         let entries = u32::try_from(entries).map_err(|_| Errno::INVALID)?;
+        let device = queue.opened.device();
+        device.offers(Feature::ResizeCq)?;
+        device.at_most(Limit::MaxCqe, entries.into())?;
         // What waits must fit what was asked for; then there is more.
         queue.cq.resize(entries)?;
-        queue.opened.nic.resize_cq(&queue.cq, rounded_up(entries))?;
+        queue.opened.nic.resize_cq(&queue.cq, granted(device, entries))?;
         set_field!(queue.base, cqe, queue.cq.capacity() as c_int);
         Ok(())
     })
@@ -239,7 +249,9 @@ pub(crate) extern "C" fn req_notify_cq(cq: Handle<'_, ibv_cq>, solicited_only: c
 /// Moderates events: one for so many completions, or for what has come so long after the first.
 pub(crate) extern "C" fn modify_cq(cq: Handle<'_, ibv_cq>, attributes: In<'_, ibv_modify_cq_attr>) -> c_int {
     status("ibv_modify_cq", || {
-        let cq = &CompletionQueue::by_handle(cq)?.cq;
+        let queue = CompletionQueue::by_handle(cq)?;
+        queue.opened.device().offers(Feature::ModerateCq)?;
+        let cq = &queue.cq;
         let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
         match attributes.attr_mask {
             0 => return Err(Errno::invalid("nothing to change")),
@@ -339,7 +351,13 @@ pub(crate) fn service_level(completion: &Completion) -> u8 {
 /// Why, as the number of the rule that explains it: `ubiverbs explain` has its page. Zero is none.
 #[inline]
 pub(crate) fn vendor_error(completion: &Completion) -> u32 {
-    if completion.status == Status::Success { 0 } else { rule_of(completion) }
+    if completion.status == Status::Success {
+        return 0;
+    }
+    // The first card's, whatever the device: a lock is held, under which no queue pair may be looked for.
+    let card = hca::environment::profile_of(0);
+    let of_card = card.and_then(|profile| profile.vendor_error(completion.status.code().into()));
+    of_card.unwrap_or_else(|| rule_of(completion))
 }
 
 #[cold]

@@ -11,6 +11,7 @@ use crate::cross_call_lock::CrossCallGuard;
 use crate::errno::{Errno, refuse_if};
 use crate::object::{Object, set_field};
 use abi::{Handle, In, Out, ibv_context, ibv_cq_ex, ibv_cq_init_attr_ex, ibv_poll_cq_attr, ibv_wc_tm_info};
+use profiles::Feature;
 use std::ffi::{c_int, c_uint};
 use std::time::{SystemTime, UNIX_EPOCH};
 use trace::Call;
@@ -24,6 +25,7 @@ pub(crate) extern "C" fn create_cq_ex(
 ) -> *mut ibv_cq_ex {
     object("ibv_create_cq_ex", || {
         let context = Context::working(context)?;
+        context.opened.device().offers(Feature::CreateCqEx)?;
         let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
         if attributes.comp_mask & !(abi::IBV_CQ_INIT_ATTR_MASK_FLAGS | abi::IBV_CQ_INIT_ATTR_MASK_PD) != 0 {
             return Err(Errno::invalid("comp_mask has bits that are not known"));

@@ -5,6 +5,7 @@ use crate::errno::{Errno, refuse_if, with_sources};
 use crate::log;
 use crate::registry::PerProcess;
 use abi::{Handle, Out, ibv_device};
+use profiles::NodeType;
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null;
 use std::sync::Arc;
@@ -76,8 +77,7 @@ impl Device {
 
     fn new(device: Arc<hca::Device>, position: usize) -> Device {
         let mut base = ibv_device::zeroed();
-        base.node_type = abi::IBV_NODE_CA as c_int;
-        base.transport_type = abi::IBV_TRANSPORT_IB as c_int;
+        (base.node_type, base.transport_type) = node(&device);
         let uverbs = format!("uverbs{position}");
         copy_string(&mut base.name, device.name());
         copy_string(&mut base.dev_name, &uverbs);
@@ -92,6 +92,15 @@ impl Device {
             core_support: 0,
             device,
         }
+    }
+}
+
+/// What it is, and what it speaks: as the card that it is like.
+fn node(device: &hca::Device) -> (c_int, c_int) {
+    match device.profile().and_then(|profile| profile.node_type) {
+        None | Some(NodeType::Ca) => (abi::IBV_NODE_CA as c_int, abi::IBV_TRANSPORT_IB as c_int),
+        Some(NodeType::Rnic) => (abi::IBV_NODE_RNIC as c_int, abi::IBV_TRANSPORT_IWARP as c_int),
+        Some(NodeType::Unspecified) => (abi::IBV_NODE_UNSPECIFIED as c_int, abi::IBV_TRANSPORT_UNSPECIFIED as c_int),
     }
 }
 

@@ -7,6 +7,7 @@ use crate::memory_region::{MemoryRegion, access};
 use crate::object::{Object, program_field};
 use crate::protection_domain::Pd;
 use abi::{Handle, In, Owned, ibv_alloc_dm_attr, ibv_context, ibv_dm, ibv_mr, ibv_pd};
+use profiles::Feature;
 use std::ffi::{c_int, c_uint, c_void};
 use std::os::fd::IntoRawFd;
 use std::ptr::null_mut;
@@ -58,6 +59,7 @@ pub(crate) extern "C" fn alloc_dm(
         refuse_if!(attributes.comp_mask != 0, Errno::INVALID);
         // On hardware this works in a forked child, too, and programs do it.
         let opened = Context::device_here(context)?;
+        opened.device().offers(Feature::AllocDm)?;
         let piece = opened.nic.memory().allocate_device(attributes.length, attributes.log_align_req)?;
         Ok(DeviceMemory::make(Context::of_any(context)?, opened, piece, false))
     })

@@ -146,6 +146,7 @@ impl From<hca::Error> for Errno {
         let errno = match &error {
             hca::Error::System { source, .. } => source.raw_os_error().map_or(Errno::of(libc::EIO), Errno::of),
             hca::Error::Memory(error) => Errno::of(error.errno()),
+            hca::Error::Profile(refusal) => Errno::of(refusal.errno),
             hca::Error::Exhausted { .. } => Errno::NO_MEMORY,
             hca::Error::Slot(_) => system_error(&error).unwrap_or(Errno::of(libc::EADDRINUSE)),
             // What the system did not refuse, a variable asked for wrongly.
@@ -153,6 +154,12 @@ impl From<hca::Error> for Errno {
             _ => Errno::INVALID,
         };
         errno.with_reason(&error)
+    }
+}
+
+impl From<profiles::Refusal> for Errno {
+    fn from(error: profiles::Refusal) -> Errno {
+        Errno::of(error.errno).with_reason(&error)
     }
 }
 
@@ -177,6 +184,7 @@ impl From<hca::CqError> for Errno {
 impl From<ModifyError> for Errno {
     fn from(error: ModifyError) -> Errno {
         let errno = match error {
+            ModifyError::Device(refusal) => Errno::of(refusal.errno),
             ModifyError::NoWay { .. } => Errno::of(libc::ENETUNREACH),
             ModifyError::NoNeighbour { .. } => Errno::of(libc::ETIMEDOUT),
             _ => Errno::INVALID,
@@ -194,6 +202,7 @@ impl From<transport::SrqError> for Errno {
 impl From<PostError> for Errno {
     fn from(error: PostError) -> Errno {
         let errno = match error {
+            PostError::Device(refusal) => Errno::of(refusal.errno),
             PostError::QueueFull { .. } => Errno::NO_MEMORY,
             _ => Errno::INVALID,
         };

@@ -8,6 +8,7 @@ use crate::object::{Object, program_field};
 use crate::queue_pair::QueuePair;
 use abi::{Handle, In, Owned, ibv_counters, ibv_flow, ibv_flow_attr, ibv_qp};
 use hca::Qp;
+use profiles::Feature;
 use std::ffi::c_int;
 use std::ptr::null_mut;
 use std::slice;
@@ -97,6 +98,7 @@ fn kind_of(pair: &QueuePair, attributes: &ibv_flow_attr) -> Result<RuleKind, Err
 pub(crate) extern "C" fn create_flow(qp: Handle<'_, ibv_qp>, attributes: In<'_, ibv_flow_attr>) -> *mut ibv_flow {
     object("ibv_create_flow", || {
         let pair = QueuePair::by_handle(qp)?;
+        pair.opened.device().offers(Feature::CreateFlow)?;
         let place = attributes.as_ptr();
         let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
         let kind = kind_of(pair, attributes)?;

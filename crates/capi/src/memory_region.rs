@@ -9,6 +9,7 @@ use crate::protection_domain::Pd;
 use crate::registry::PerProcess;
 use abi::{Handle, Owned, ibv_dmah, ibv_mr, ibv_pd, ibv_sge};
 use memory::{Access, Change, Key, Mapping, ProtectionDomain, Range, RegionSpec, Subject, Translation};
+use profiles::Feature;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::null_mut;
@@ -105,14 +106,16 @@ impl MemoryRegion {
 
 /// What C sees of a region.
 fn c_region(pd: Handle<'_, ibv_pd>, key: Key, addr: *mut c_void, length: usize) -> Result<ibv_mr, Errno> {
-    let context = Pd::of(pd)?.context_in_c();
+    let domain = Pd::of(pd)?;
+    let context = domain.context_in_c();
+    let has_equal_keys = domain.opened.device().profile().is_some_and(|profile| profile.equal_keys);
     Ok(ibv_mr {
         context,
         pd: pd.as_ptr(),
         addr,
         length,
         handle: key.value(),
-        lkey: key.local().value(),
+        lkey: if has_equal_keys { key } else { key.local() }.value(),
         rkey: key.value(),
     })
 }
@@ -138,6 +141,7 @@ pub(crate) unsafe fn register(
     let access = access(flags)?;
     let translation = Translation { address: addr.cast(), length, iova };
     let spec = RegionSpec { translation, domain: ProtectionDomain(domain.domain.0), access };
+    domain.opened.nic.profile_admits_region(domain.opened.device(), length, access)?;
     // SAFETY: the program keeps the memory mapped while it is registered; that is what registering means in C.
     let key = unsafe { domain.opened.nic.register_region(&spec) }?;
     if isize::try_from(length).is_ok() {
@@ -207,6 +211,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
 pub(crate) extern "C" fn alloc_null_mr(pd: Handle<'_, ibv_pd>) -> *mut ibv_mr {
     object("ibv_alloc_null_mr", || {
         let domain = Pd::by_handle(pd)?;
+        domain.opened.device().offers(Feature::AllocNullMr)?;
         let key = domain.opened.nic.register_null(ProtectionDomain(domain.domain.0))?;
         domain.join();
         let base = ibv_mr { rkey: 0, ..c_region(pd, key, null_mut(), usize::MAX)? };
@@ -235,6 +240,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
     let done = number("ibv_rereg_mr", || {
         let flags = flags as c_uint;
         let region = MemoryRegion::by_handle(mr)?;
+        region.opened.device().offers(Feature::ReregMr)?;
         let known =
             abi::IBV_REREG_MR_CHANGE_TRANSLATION | abi::IBV_REREG_MR_CHANGE_PD | abi::IBV_REREG_MR_CHANGE_ACCESS;
         refuse_if!(flags == 0 || flags & !known != 0, Errno::INVALID);
@@ -333,6 +339,7 @@ pub(crate) unsafe extern "C" fn advise_mr(
 ) -> c_int {
     status("ibv_advise_mr", || {
         let domain = Pd::of(pd)?;
+        domain.opened.device().offers(Feature::AdviseMr)?;
         refuse_if!(advice > abi::IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT, Errno::UNSUPPORTED);
         refuse_if!(list.is_null() && count > 0, Errno::INVALID);
         refuse_if!(flags & !abi::IBV_ADVISE_MR_FLAG_FLUSH != 0, Errno::invalid("no such flag of ibv_advise_mr"));

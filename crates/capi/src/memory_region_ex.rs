@@ -10,6 +10,7 @@ use crate::object::Object;
 use crate::protection_domain::Pd;
 use abi::{Handle, In, ibv_buf, ibv_mr, ibv_mr_init_attr, ibv_pd};
 use memory::{Mapping, ProtectionDomain, RegionSpec, Translation};
+use profiles::Feature;
 use std::ffi::{c_int, c_uint, c_void};
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -37,6 +38,7 @@ struct ByDescriptor {
 impl ByDescriptor {
     fn register(&self, pd: Handle<'_, ibv_pd>, flags: c_uint, mut needs: Needs) -> Result<*mut ibv_mr, Errno> {
         let domain = Pd::by_handle(pd)?;
+        domain.opened.device().offers(Feature::RegDmabuf)?;
         if flags & !RIGHTS_BY_DESCRIPTOR != 0 {
             return Err(Errno::invalid("a right that memory of a descriptor cannot have"));
         }
@@ -68,6 +70,7 @@ impl ByDescriptor {
                 false => return Err(unmappable(error)),
             },
         };
+        domain.opened.nic.profile_admits_region(domain.opened.device(), length, access)?;
         let spec = RegionSpec { translation, domain: ProtectionDomain(domain.domain.0), access };
         // SAFETY: the region keeps the mapping until it is gone; memory of a GPU stays allocated, as registering
         // demands.

@@ -9,6 +9,7 @@ use crate::object::{Object, Public, field};
 use crate::protection_domain::Pd;
 use abi::{Handle, Owned, ibv_mw, ibv_mw_bind_info, ibv_pd};
 use memory::Key;
+use profiles::Feature;
 use std::ffi::{c_int, c_uint};
 use std::sync::Arc;
 use transport::{Bind, Operation};
@@ -34,6 +35,7 @@ unsafe impl Object for MemoryWindow {
 pub(crate) extern "C" fn alloc_mw(pd: Handle<'_, ibv_pd>, kind: c_uint) -> *mut ibv_mw {
     object("ibv_alloc_mw", || {
         let domain = Pd::by_handle(pd)?;
+        domain.opened.device().offers(Feature::AllocMw)?;
         let type_2 = match kind {
             abi::IBV_MW_TYPE_1 => false,
             abi::IBV_MW_TYPE_2 => true,

@@ -189,7 +189,7 @@ trait Listed: Sized {
     #[inline]
     fn following(&self) -> Result<Option<&Self>, Errno> {
         let next = self.next();
-        refuse_if!(!next.is_null() && hca::is_traced() && !is_there(next), leads_nowhere(self.name(), next.addr()));
+        refuse_if!(!next.is_null() && hca::is_watched() && !is_there(next), leads_nowhere(self.name(), next.addr()));
         // SAFETY: the list that the program posts ends with a null, and its requests stay until the call returns.
         Ok(unsafe { next.as_ref() })
     }

@@ -5,6 +5,8 @@ use crate::boundary::{copy_out, number, status, zero};
 use crate::context::{Context, OpenDevice};
 use crate::device::copy_string;
 use crate::errno::{Errno, refuse_if};
+use crate::object::Object;
+use crate::queue_pair::QueuePair;
 use crate::work_queue::MAX_LOG_TABLE;
 use abi::{
     Handle, In, InOut, Out, ibv_context, ibv_cq_moderation_caps, ibv_device_attr, ibv_device_attr_ex, ibv_gid,
@@ -12,6 +14,7 @@ use abi::{
     ibv_values_ex,
 };
 use hca::{LinkRate, limits};
+use profiles::{Feature, Limit, Profile};
 use std::ffi::{c_int, c_uint};
 use transport::RateLimit;
 use wire::flow::HashFields;
@@ -93,7 +96,63 @@ fn attributes(opened: &OpenDevice) -> ibv_device_attr {
     attributes.max_pkeys = 1;
     attributes.local_ca_ack_delay = 15;
     attributes.phys_port_cnt = device.port_count();
+    if let Some(profile) = device.profile() {
+        as_card(profile, &mut attributes);
+    }
     attributes
+}
+
+/// What a card tells that the device is like.
+fn as_card(profile: &Profile, attributes: &mut ibv_device_attr) {
+    fn tell<T: TryFrom<u64>>(profile: &Profile, limit: Limit, field: &mut T) {
+        if let Some(Ok(value)) = profile.limit(limit).map(T::try_from) {
+            *field = value;
+        }
+    }
+    if let Some(firmware) = &profile.firmware {
+        attributes.fw_ver = [0; 64];
+        copy_string(&mut attributes.fw_ver, firmware);
+    }
+    tell(profile, Limit::MaxMrSize, &mut attributes.max_mr_size);
+    tell(profile, Limit::PageSizeCap, &mut attributes.page_size_cap);
+    tell(profile, Limit::VendorId, &mut attributes.vendor_id);
+    tell(profile, Limit::PartId, &mut attributes.vendor_part_id);
+    tell(profile, Limit::HardwareVersion, &mut attributes.hw_ver);
+    tell(profile, Limit::MaxPkeys, &mut attributes.max_pkeys);
+    tell(profile, Limit::LocalCaAckDelay, &mut attributes.local_ca_ack_delay);
+    for (limit, field) in [
+        (Limit::MaxQp, &mut attributes.max_qp),
+        (Limit::MaxQpWr, &mut attributes.max_qp_wr),
+        (Limit::MaxSge, &mut attributes.max_sge),
+        (Limit::MaxSgeRd, &mut attributes.max_sge_rd),
+        (Limit::MaxCq, &mut attributes.max_cq),
+        (Limit::MaxCqe, &mut attributes.max_cqe),
+        (Limit::MaxMr, &mut attributes.max_mr),
+        (Limit::MaxPd, &mut attributes.max_pd),
+        (Limit::MaxQpRdAtom, &mut attributes.max_qp_rd_atom),
+        (Limit::MaxResRdAtom, &mut attributes.max_res_rd_atom),
+        (Limit::MaxQpInitRdAtom, &mut attributes.max_qp_init_rd_atom),
+        (Limit::MaxMw, &mut attributes.max_mw),
+        (Limit::MaxRawEthyQp, &mut attributes.max_raw_ethy_qp),
+        (Limit::MaxMcastGrp, &mut attributes.max_mcast_grp),
+        (Limit::MaxMcastQpAttach, &mut attributes.max_mcast_qp_attach),
+        (Limit::MaxTotalMcastQpAttach, &mut attributes.max_total_mcast_qp_attach),
+        (Limit::MaxAh, &mut attributes.max_ah),
+        (Limit::MaxSrq, &mut attributes.max_srq),
+        (Limit::MaxSrqWr, &mut attributes.max_srq_wr),
+        (Limit::MaxSrqSge, &mut attributes.max_srq_sge),
+    ] {
+        tell(profile, limit, field);
+    }
+    // The kernel tells one number for both directions: the smaller one.
+    let directions = [Limit::MaxSendSge, Limit::MaxRecvSge].map(|limit| profile.limit(limit).map_or(c_int::MAX, int));
+    attributes.max_sge = directions.into_iter().fold(attributes.max_sge, c_int::min);
+    if let Some(flags) = profile.flags {
+        attributes.device_cap_flags = flags;
+    }
+    if let Some(atomics) = profile.atomics {
+        attributes.atomic_cap = atomics as c_int;
+    }
 }
 
 fn extended_attributes(opened: &OpenDevice) -> ibv_device_attr_ex {
@@ -139,7 +198,40 @@ fn extended_attributes(opened: &OpenDevice) -> ibv_device_attr_ex {
     };
     attributes_ex.max_wq_type_rq = limits::MAX_QP;
     attributes_ex.raw_packet_caps = abi::IBV_RAW_PACKET_CAP_CVLAN_STRIPPING | abi::IBV_RAW_PACKET_CAP_IP_CSUM;
+    if let Some(profile) = opened.device().profile() {
+        as_card_ex(profile, &mut attributes_ex);
+    }
     attributes_ex
+}
+
+/// What a card tells beyond that, as far as its profile says it.
+fn as_card_ex(profile: &Profile, attributes_ex: &mut ibv_device_attr_ex) {
+    let none = ibv_device_attr_ex::zeroed();
+    let has = |feature: Feature| !profile.refuses(feature);
+    if profile.on_demand == Some(false) {
+        (attributes_ex.odp_caps, attributes_ex.xrc_odp_caps) = (none.odp_caps, 0);
+    }
+    if profile.timestamps == Some(false) {
+        (attributes_ex.completion_timestamp_mask, attributes_ex.hca_core_clock) = (0, 0);
+    }
+    if let Some(size) = profile.limit(Limit::MaxDmSize) {
+        attributes_ex.max_dm_size = size;
+    }
+    if !has(Feature::TagMatching) {
+        attributes_ex.tm_caps = none.tm_caps;
+    }
+    if !has(Feature::ModerateCq) {
+        attributes_ex.cq_mod_caps = none.cq_mod_caps;
+    }
+    if !has(Feature::RateLimit) {
+        attributes_ex.packet_pacing_caps = none.packet_pacing_caps;
+    }
+    if !has(Feature::CreateWq) {
+        (attributes_ex.rss_caps, attributes_ex.max_wq_type_rq) = (none.rss_caps, 0);
+    }
+    if !has(Feature::RawPacket) {
+        attributes_ex.raw_packet_caps = 0;
+    }
 }
 
 /// The attributes of a device.
@@ -196,6 +288,15 @@ fn port_attributes(device: &hca::Device) -> ibv_port_attr {
     attributes.phys_state = if port.active { 5 } else { 3 };
     attributes.link_layer = abi::IBV_LINK_LAYER_ETHERNET as u8;
     attributes.flags = abi::IBV_QPF_GRH_REQUIRED as u8;
+    let limit = |limit: Limit, usual: u64| device.limit(limit, usual);
+    attributes.pkey_tbl_len = limit(Limit::PkeyEntries, 1) as u16;
+    attributes.max_msg_sz = limit(Limit::MaxMessage, attributes.max_msg_sz.into()) as u32;
+    attributes.port_cap_flags = limit(Limit::CapFlags, attributes.port_cap_flags.into()) as u32;
+    attributes.max_vl_num = limit(Limit::MaxVl, attributes.max_vl_num.into()) as u8;
+    attributes.lid = limit(Limit::Lid, attributes.lid.into()) as u16;
+    let max_mtu = limit(Limit::MaxMtu, Mtu::B4096.bytes().into());
+    let max_mtu = Mtu::ALL.into_iter().find(|mtu| u64::from(mtu.bytes()) == max_mtu).unwrap_or(Mtu::B4096);
+    attributes.max_mtu = max_mtu.code().into();
     attributes
 }
 
@@ -275,7 +376,8 @@ pub extern "C" fn ibv_query_gid_type(
     zero("ibv_query_gid_type", || {
         let context = Context::working(context)?;
         let found = gid(context, port.into(), index)?;
-        kind.write(found.is_some().into()).ok_or_else(Errno::null)
+        let is_v2 = found.is_some() && !context.port(port.into())?.port().is_v1(index);
+        kind.write(is_v2.into()).ok_or_else(Errno::null)
     })
 }
 
@@ -284,7 +386,7 @@ fn entry(port: &hca::Device, index: u32, gid: Gid) -> ibv_gid_entry {
         gid: gid_to_c(gid),
         gid_index: index,
         port_num: port.port_number().into(),
-        gid_type: abi::IBV_GID_TYPE_ROCE_V2,
+        gid_type: if port.port().is_v1(index) { abi::IBV_GID_TYPE_ROCE_V1 } else { abi::IBV_GID_TYPE_ROCE_V2 },
         ndev_ifindex: port.interface_index(),
     }
 }
@@ -404,13 +506,16 @@ pub extern "C" fn ibv_resolve_eth_l2_from_gid(
     })
 }
 
-/// Whether data of a kind of work arrives in order in memory: it does, up to the last bytes, which come last. A program
-/// that asks for more than yes or no is told of the whole message, and of every piece of it.
+/// Whether data of a kind of work arrives in order in memory: it does, up to the last bytes, which come last, but on the
+/// weakest NIC. A program that asks for more than yes or no is told of the whole message, and of every piece of it.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_query_qp_data_in_order(qp: Handle<'_, abi::ibv_qp>, opcode: c_uint, flags: u32) -> c_int {
     let _ = opcode;
     let known = abi::IBV_QUERY_QP_DATA_IN_ORDER_RETURN_CAPS | abi::IBV_QUERY_QP_DATA_IN_ORDER_DEVICE_ONLY;
     if qp.is_null() || flags & !known != 0 {
+        return 0;
+    }
+    if QueuePair::of(qp).is_ok_and(|pair| pair.qp.places_in_any_order()) {
         return 0;
     }
     let all = abi::IBV_QUERY_QP_DATA_IN_ORDER_WHOLE_MSG | abi::IBV_QUERY_QP_DATA_IN_ORDER_ALIGNED_128_BYTES;

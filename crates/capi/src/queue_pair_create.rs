@@ -21,6 +21,7 @@ use abi::{
     ibv_qp_init_attr_ex, ibv_qp_open_attr, ibv_rwq_ind_table, ibv_rx_hash_conf, ibv_xrcd,
 };
 use hca::{AsyncEvent, Joins, Nic, Qp, RawOptions, Spread};
+use profiles::Feature;
 use std::ffi::{c_int, c_uint};
 use std::ptr::null_mut;
 use std::sync::{Arc, Mutex};
@@ -145,7 +146,11 @@ impl QueuePair {
             capabilities,
             srq: srq.map(|srq| srq.queue.number()),
             signal_all: init.sq_sig_all != 0,
-            limits: Limits { max_mtu: port_mtu, gids: hca::device::GID_TABLE_LEN as u16, ..Limits::default() },
+            limits: Limits {
+                max_mtu: port_mtu,
+                gids: context.opened.device().port().gids.len() as u16,
+                ..Limits::default()
+            },
             pkey: Pkey::DEFAULT,
             port_mtu,
         };
@@ -303,6 +308,11 @@ pub(crate) extern "C" fn create_qp_ex(
     object("ibv_create_qp_ex", || {
         let context = Context::working(context)?;
         let attributes = attributes.as_mut().ok_or_else(Errno::null)?;
+        let device = context.opened.device();
+        // With a protection domain and nothing else it is the plain call: so verbs.h and librdmacm have it.
+        if attributes.comp_mask != abi::IBV_QP_INIT_ATTR_PD {
+            device.offers(Feature::CreateQpEx)?;
+        }
         let has = |bit: u32| attributes.comp_mask & bit != 0;
         let known = (abi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS << 1) - 1;
         if attributes.comp_mask & !known != 0 {
@@ -317,6 +327,7 @@ pub(crate) extern "C" fn create_qp_ex(
         let raw = RawSpec::of(attributes)?;
         let operations = has(abi::IBV_QP_INIT_ATTR_SEND_OPS_FLAGS).then_some(attributes.send_ops_flags);
         if let Some(operations) = operations {
+            device.offers(Feature::SendOperations)?;
             queue_pair_ex::check(kind(attributes.qp_type)?, operations)?;
         }
         let pd = if has(abi::IBV_QP_INIT_ATTR_PD) { attributes.pd } else { null_mut() };

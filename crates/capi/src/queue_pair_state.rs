@@ -13,6 +13,7 @@ use abi::{
     ibv_qp_rate_limit_attr,
 };
 use hca::{AttachError, CountedWork};
+use profiles::Feature;
 use std::ffi::{c_int, c_uint};
 use std::sync::Arc;
 use trace::Call;
@@ -108,6 +109,9 @@ pub extern "C" fn ibv_modify_qp(qp: Handle<'_, ibv_qp>, attributes: In<'_, ibv_q
         let pair = QueuePair::by_handle(qp)?;
         let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
         let modify = modification(pair, attributes, mask as u32)?;
+        if matches!(modify.state, Some(State::ReadyToReceive | State::ReadyToSend)) && pair.qp.kind().is_connected() {
+            pair.opened.device().offers(Feature::ByHand)?;
+        }
         pair.qp.modify(&pair.opened.nic, &modify)?;
         if let (Some(cut), given) = (modify.dest_qpn, attributes.dest_qp_num)
             && cut.value() != given
@@ -181,6 +185,7 @@ pub(crate) extern "C" fn modify_qp_rate_limit(
     status("ibv_modify_qp_rate_limit", || {
         let pair = QueuePair::by_handle(qp)?;
         let asked = attributes.as_ref().ok_or_else(Errno::null)?;
+        pair.opened.device().offers(Feature::RateLimit)?;
         if asked.comp_mask != 0 {
             return Err(Errno::invalid("comp_mask names fields that ibv_qp_rate_limit_attr does not have"));
         }

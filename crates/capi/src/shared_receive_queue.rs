@@ -13,7 +13,8 @@ use abi::{
     Handle, In, InOut, Out, Owned, ibv_context, ibv_cq, ibv_pd, ibv_srq, ibv_srq_attr, ibv_srq_init_attr,
     ibv_srq_init_attr_ex, ibv_tm_cap, ibv_xrcd,
 };
-use hca::{AsyncEvent, SharedQueue, SharedQueueKind, TagMatching, Xrc};
+use hca::{AsyncEvent, Device, SharedQueue, SharedQueueKind, TagMatching, Xrc};
+use profiles::{Feature, Grant, Limit};
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use transport::SrqModify;
@@ -37,6 +38,11 @@ fn rounded_up(receives: u32) -> u32 {
         // Nonsense stays what it is, and is refused.
         _ => receives,
     }
+}
+
+/// How many receives a device grants.
+fn granted(device: &Device, receives: u32) -> u32 {
+    device.grant(Grant::SrqWr, receives, Limit::MaxSrqWr, rounded_up(receives)).min(receives.max(hca::limits::MAX_WR))
 }
 
 /// What makes it more than a plain one.
@@ -69,7 +75,8 @@ impl SharedReceiveQueue {
         let domain = Pd::by_handle(pd)?;
         let opened = Arc::clone(&context.opened);
         refuse_if!(attributes.max_wr == 0, Errno::invalid("max_wr is 0"));
-        let (max_wr, max_sge) = (rounded_up(attributes.max_wr), attributes.max_sge.max(1));
+        opened.device().at_most(Limit::MaxSrqWr, attributes.max_wr.into())?;
+        let (max_wr, max_sge) = (granted(opened.device(), attributes.max_wr), attributes.max_sge.max(1));
         let (mut xrcd, mut completion_queue) = (Handle::null(), Handle::null());
         let kind = match part {
             None => SharedQueueKind::Basic,
@@ -185,8 +192,14 @@ pub extern "C" fn ibv_modify_srq(srq: Handle<'_, ibv_srq>, attributes: In<'_, ib
         let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
         let mask = mask as u32;
         refuse_if!(mask & !(abi::IBV_SRQ_MAX_WR | abi::IBV_SRQ_LIMIT) != 0, Errno::INVALID);
+        let device = queue.opened.device();
+        device.offers(Feature::ModifySrq)?;
+        if mask & abi::IBV_SRQ_MAX_WR != 0 {
+            device.offers(Feature::ResizeSrq)?;
+            device.at_most(Limit::MaxSrqWr, attributes.max_wr.into())?;
+        }
         let modify = SrqModify {
-            max_wr: (mask & abi::IBV_SRQ_MAX_WR != 0).then(|| rounded_up(attributes.max_wr)),
+            max_wr: (mask & abi::IBV_SRQ_MAX_WR != 0).then(|| granted(device, attributes.max_wr)),
             limit: (mask & abi::IBV_SRQ_LIMIT != 0).then_some(attributes.srq_limit),
         };
         refuse_if!(modify.max_wr.is_some_and(|max_wr| max_wr == 0 || max_wr > hca::limits::MAX_WR), Errno::INVALID);

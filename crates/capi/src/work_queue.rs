@@ -14,6 +14,7 @@ use abi::{
     ibv_wq_attr, ibv_wq_init_attr,
 };
 use hca::{Joins, Qp, RawOptions};
+use profiles::Feature;
 use std::ffi::{c_int, c_uint};
 use std::slice;
 use std::sync::Arc;
@@ -63,6 +64,7 @@ pub(crate) extern "C" fn create_wq(
 ) -> *mut ibv_wq {
     object("ibv_create_wq", || {
         let context = Context::working(context)?;
+        context.opened.device().offers(Feature::CreateWq)?;
         let attributes = attributes.as_mut().ok_or_else(Errno::null)?;
         if attributes.comp_mask & !abi::IBV_WQ_INIT_ATTR_FLAGS != 0 {
             return Err(Errno::invalid("comp_mask has bits that are not known"));

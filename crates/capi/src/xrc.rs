@@ -8,6 +8,7 @@ use crate::registry::{PerProcess, lock};
 use crate::use_count::UseCount;
 use abi::{Handle, In, Owned, ibv_context, ibv_xrcd, ibv_xrcd_init_attr};
 use hca::Qp;
+use profiles::Feature;
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
@@ -71,6 +72,7 @@ pub(crate) extern "C" fn open_xrcd(
 ) -> *mut ibv_xrcd {
     object("ibv_open_xrcd", || {
         let context = Context::working(context)?;
+        context.opened.device().offers(Feature::OpenXrcd)?;
         let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
         let needed = abi::IBV_XRCD_INIT_ATTR_FD | abi::IBV_XRCD_INIT_ATTR_OFLAGS;
         if attributes.comp_mask & needed != needed

@@ -17,6 +17,7 @@ use crate::examine::Examine;
 pub(crate) fn families() -> Vec<Box<dyn Examine>> {
     let mut families = Vec::from([
         Box::<memory::Memory>::default() as Box<dyn Examine>,
+        Box::<memory::Untold>::default(),
         Box::<posting::Posting>::default(),
         Box::<connections::Connections>::default(),
         Box::<manager::Manager>::default(),

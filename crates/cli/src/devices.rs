@@ -24,7 +24,7 @@ pub struct Options {
 
 /// Lists the devices.
 pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
-    options.nics.apply();
+    options.nics.apply()?;
     let nic = Nic::of_process().map_err(Failure::Nic)?;
     let (devices, unreachable) = (nic.devices(), nic.unreachable());
     if options.json {
@@ -67,8 +67,8 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
 /// The devices of this host. No NIC is made for that: it would write to the captures and logs that are the program's.
 pub fn of_host() -> Result<Vec<Arc<Device>>, Failure> {
     let what = "cannot list the network interfaces";
-    let interfaces =
-        hca::interfaces::of_devices(hca::environment::nics()).map_err(|source| Failure::System { what, source })?;
+    let interfaces = hca::interfaces::of_devices(hca::environment::nics(), hca::environment::profile_of)
+        .map_err(|source| Failure::System { what, source })?;
     let usable = interfaces.iter().filter(|interface| interface.running && !interface.addresses.is_empty());
     Ok(usable.map(|interface| Arc::new(Device::of(interface))).collect())
 }

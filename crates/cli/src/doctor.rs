@@ -67,7 +67,7 @@ impl Finding {
 
 /// Looks, and says what it found.
 pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
-    options.nics.apply();
+    options.nics.apply()?;
     let findings = checks::all();
     let healthy = findings.iter().all(|finding| finding.level != Level::Failure);
     if options.json {

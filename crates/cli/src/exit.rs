@@ -54,6 +54,20 @@ pub enum Failure {
         /// What it is.
         what: &'static str,
     },
+    /// A recording could not be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Recording {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: recording::RecordingError,
+    },
+    /// A directory has no recording.
+    #[error("there is no recording in {}; `ubiverbs run --record DIR -- PROGRAM` (UBIVERBS_RECORD=DIR) makes one", path.display())]
+    NoRecording {
+        /// Which.
+        path: PathBuf,
+    },
     /// A capture could not be written.
     #[error("cannot write the capture {}: {source}", path.display())]
     Capture {
@@ -132,6 +146,9 @@ pub enum Failure {
     /// The peer failed, in its own words.
     #[error("the peer failed: {0}")]
     Peer(String),
+    /// There is nothing to run.
+    #[error("no program to run; it comes last: ubiverbs run --nic irdma -- ./my_program")]
+    NoProgram,
     /// An argument has no meaning here.
     #[error("{option} {text}: {reason}")]
     Argument {
@@ -199,6 +216,9 @@ pub enum Failure {
     /// A command that is to be tortured fails anyway.
     #[error("the command fails without any failure script, so there is nothing to test: {0}")]
     Unhealthy(String),
+    /// A command that is to be run on cards fails without one.
+    #[error("the command fails on the NIC as it is, so no card can be blamed: {0}")]
+    PlainFails(String),
     /// The peer said something that has no meaning.
     #[error("the other side does not speak our protocol; it said {0:?}")]
     Nonsense(String),

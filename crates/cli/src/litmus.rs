@@ -1,8 +1,11 @@
 //! `ubiverbs litmus`: runs small programs that show in which order a NIC may do things, and counts their outcomes.
 
+mod links;
+
 use crate::exit::{Exit, Failure};
 use crate::style;
 use clap::{Args, ValueHint};
+use links::Ground;
 use litmus::{Tally, Test, Verdict, library, parse, run_simulated};
 use serde_json::{Value, json};
 use std::fs;
@@ -37,6 +40,9 @@ pub struct Options {
     /// The NIC: weakest, or default
     #[arg(long, value_name = "NAME", default_value = "weakest")]
     nic: NicChoice,
+    /// Where the tests run
+    #[arg(long, value_name = "WHERE", default_value = "simulator")]
+    on: Ground,
     /// Fail also if an outcome that is allowed was not seen
     #[arg(long)]
     all_seen: bool,
@@ -68,6 +74,7 @@ Examples:
   ubiverbs litmus
   ubiverbs litmus --test write-then-send --runs 1000000
   ubiverbs litmus --nic default
+  ubiverbs litmus --on shared --runs 200
   ubiverbs litmus --seed 4711 --runs 1 --test torn-write
   ubiverbs litmus mine.litmus --json
 
@@ -85,7 +92,14 @@ pub fn run(options: &Options, out: &mut dyn Write) -> Result<Exit, Failure> {
         return list(&tests, options.json, out);
     }
     let weakness = (options.nic == NicChoice::Weakest).then(|| Weakness::all(options.seed));
-    let tallies = run_all(&tests, |test| run_simulated(test, weakness, options.seed, options.runs));
+    let (seed, runs) = (options.seed, options.runs);
+    let tallies = match options.on {
+        Ground::Simulator => run_all(&tests, |test| run_simulated(test, weakness, seed, runs)),
+        ground => {
+            let run = |(_, test): &(String, Test)| links::run(test, ground, weakness, seed, runs);
+            tests.iter().map(run).collect::<Result<_, _>>()?
+        }
+    };
     let pairs: Vec<_> = tests.iter().zip(&tallies).collect();
     let unseen: usize = pairs.iter().map(|((_, test), tally)| unseen(test, tally)).sum();
     let failed = pairs.iter().filter(|((_, test), tally)| tally.fails(test)).count();

@@ -5,6 +5,7 @@
 mod acts;
 mod bench;
 mod candidates;
+mod cards;
 mod cluster;
 mod completions;
 mod control;
@@ -17,6 +18,7 @@ mod greeting;
 mod inject;
 mod litmus;
 mod manual;
+mod matrix;
 mod measure;
 mod meeting;
 mod metrics;
@@ -32,6 +34,7 @@ mod station;
 mod style;
 mod top;
 mod torture;
+mod view;
 mod why;
 
 use clap::error::ErrorKind;
@@ -79,9 +82,11 @@ enum Command {
     Cluster(cluster::Options),
     Simulate(simulate::Options),
     Torture(torture::Options),
+    Matrix(matrix::Options),
     Litmus(litmus::Options),
     Explain(explain::Options),
     Why(why::Options),
+    View(view::Options),
     Completions(completions::Options),
     #[command(hide = true)]
     ClusterMember(cluster::MemberOptions),
@@ -124,10 +129,12 @@ fn main() -> ExitCode {
         Command::ClusterMember(options) => cluster::run_member(&options),
         Command::Simulate(options) => simulate::run(&options, out),
         Command::Torture(options) => torture::run(&options, out),
+        Command::Matrix(options) => matrix::run(&options, out),
         Command::Litmus(options) => litmus::run(&options, out),
         Command::Manual(options) => manual::run(&options, Arguments::command()),
         Command::Explain(options) => explain::run(&options, out),
         Command::Why(options) => why::run(&options, out),
+        Command::View(options) => view::run(&options, out),
         Command::Completions(options) => completions::run(&options, out),
         Command::Peer(options) => second_side::run(&options),
         Command::Tidy(options) => run::files::tidy(&options),

@@ -4,25 +4,27 @@
 
 mod checking;
 pub mod files;
-mod findings;
+pub mod findings;
 pub mod linker;
 pub mod reach;
 mod report;
 mod scripts;
 mod staying;
 
+use crate::cards;
 use crate::exit::{Exit, Failure};
 use crate::meeting::Link;
 use crate::nics::NicsOption;
 use clap::Args;
 use hca::Device;
-use hca::environment::{self, Log};
+use hca::environment::{self, Log, RecordingPlan};
 use linker::{LIBRARIES, PATHS_LIBRARY, PRELOAD_VARIABLE, SEARCH_PATH, SOCKETS_LIBRARY};
 use rustix::process::{Resource, getrlimit};
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -72,6 +74,11 @@ pub struct Options {
     /// If the file exists, the number of the process becomes part of the name: a program may start others.
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
+    /// Record what the program and the NIC do, each process in a file of DIR; `ubiverbs view DIR` shows it
+    ///
+    /// The directory is made if it is not there. With DIR,ring=64M only the newest 64 MiB of each process are kept.
+    #[arg(long, value_name = "DIR")]
+    record: Option<OsString>,
     /// Tell what happens on standard error: errors, events, or json; any other word is a file for JSON lines
     ///
     /// Lines begin with the time in UTC, the process and the thread.
@@ -84,7 +91,7 @@ pub struct Options {
     #[arg(short, long)]
     verbose: bool,
     /// The program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM",
+    #[arg(required_unless_present = "nic", trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM",
         add = crate::candidates::programs())]
     program: Vec<OsString>,
     // The last, as their headings hold for all that follow.
@@ -100,6 +107,8 @@ Examples:
   ubiverbs run --device ubi_lo -- ibv_rc_pingpong -g 0
   ubiverbs run --nics 4 -- ibv_devices
   ubiverbs run --why -- ./my_program
+  ubiverbs run --nic irdma --why -- ./my_program
+  ubiverbs run --nic list
   ubiverbs run --check --check-exit --check-report findings.sarif -- ./my_test
   ubiverbs run --sockets -- iperf3 -s
   ubiverbs run --script flap.toml --why -- ./my_program
@@ -114,8 +123,13 @@ const LONGEST_DEVICE_FILE: u64 = 64 << 10;
 
 /// Becomes the program; returns only if that is not possible.
 pub fn run(options: &Options) -> Result<Exit, Failure> {
-    let Some((program, arguments)) = options.program.split_first() else { return Ok(Exit::Usage) };
-    options.nics.apply();
+    let names: Vec<String> = options.program.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let out = &mut anstream::stdout().lock();
+    if let Some(told) = options.nics.cards().and_then(|word| cards::tell(word, &names, out)) {
+        return told;
+    }
+    let Some((program, arguments)) = options.program.split_first() else { return Err(Failure::NoProgram) };
+    options.nics.apply()?;
     let library = library()?;
     if let Some((program, obstacle)) = reach::obstacle(program).filter(|_| !options.force) {
         return Err(Failure::OutOfReach { program, obstacle: obstacle.to_string() });
@@ -150,6 +164,9 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     }
     if let Some(path) = &options.pcap {
         command.env(environment::PCAP_VARIABLE, path_of_file("--pcap", path)?);
+    }
+    if let Some(plan) = &options.record {
+        command.env(environment::RECORD_VARIABLE, recording_plan(plan)?);
     }
     if let Some(log) = &options.log {
         match Log::of(log) {
@@ -192,6 +209,21 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     // Nothing of ours may be written after the program has begun.
     let error = command.exec();
     Err(not_started(program, error))
+}
+
+/// What the processes are told of `--record`: the program may change its directory.
+fn recording_plan(text: &OsStr) -> Result<OsString, Failure> {
+    let wrong =
+        |reason: String| Failure::Argument { option: "--record", text: text.to_string_lossy().into_owned(), reason };
+    let plan = RecordingPlan::read(text).map_err(wrong)?;
+    let directory = std::path::absolute(&plan.directory).map_err(|error| wrong(error.to_string()))?;
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory);
+    made.map_err(|error| wrong(format!("cannot make the directory: {error}")))?;
+    let mut plan_text = directory.into_os_string();
+    if let Some(ring) = plan.ring {
+        plan_text.push(format!(",ring={ring}"));
+    }
+    Ok(plan_text)
 }
 
 /// How long files may be, if that is too little for those of devices.
@@ -249,7 +281,7 @@ fn shown(names: &[String]) -> Result<Vec<Arc<Device>>, Failure> {
     let wanted: Vec<&str> = names.iter().map(String::as_str).chain(users).collect();
     let mut devices = crate::devices::of_host()?;
     devices.retain(|device| wanted.is_empty() || wanted.contains(&device.name()));
-    devices.sort_by_key(|device| device.name() == "ubi_lo");
+    devices.sort_by_key(|device| device.is_loopback());
     Ok(devices)
 }
 

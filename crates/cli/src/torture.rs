@@ -1,11 +1,11 @@
 //! `ubiverbs torture`: runs a command once for each failure script and seed, and tells how it took it: whether it held,
 //! said that something is wrong, hung, crashed, wrote what is wrong, or left something behind.
 
-mod attempt;
-mod processes;
+pub mod attempt;
+pub mod processes;
 mod report;
 mod shrink;
-mod verdict;
+pub mod verdict;
 
 use crate::exit::{Exit, Failure};
 use crate::nics::NicsOption;
@@ -113,7 +113,7 @@ const STAYING_OUTLIVE: Duration = Duration::from_millis(500);
 const SHRINK_TIME: Duration = Duration::from_secs(60);
 
 /// A time on the command line, with the units of scripts: `500ms`, `30s`, `2min`; or seconds.
-fn time(text: &str) -> Result<Duration, String> {
+pub fn time(text: &str) -> Result<Duration, String> {
     let (digits, unit) = match text.find(|letter: char| letter.is_ascii_alphabetic()) {
         Some(at) => text.split_at(at),
         None => (text, "s"),
@@ -174,7 +174,7 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
         return write!(out, "{}", disaster.text).map(|()| Exit::Ok).map_err(Failure::Output);
     }
     let scripts = scripts(options)?;
-    options.nics.apply();
+    options.nics.apply()?;
     for (option, path) in [("--junit", &options.junit), ("--sarif", &options.sarif)] {
         if let Some(path) = path {
             crate::run::path_of_file(option, path)?;
@@ -258,6 +258,7 @@ fn torture(options: &Options, scripts: Vec<Struck>, out: &mut impl Write) -> Res
         server: options.server.clone(),
         options: words,
         check: options.check.clone(),
+        environment: Vec::new(),
     };
     let runner = Runner { plan: &plan, place: &place.0 };
     let expectations = Expectations { must_pass: options.must_pass, may_abort: options.may_abort };

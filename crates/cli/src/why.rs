@@ -2,14 +2,17 @@
 
 use crate::exit::{Exit, Failure};
 use crate::style;
+use crate::view::source::{self, Source};
 use checks::{Absent, Between, Checker, Finding, Settings, Severity, Subject};
 use clap::Args;
+use recording::Entry;
+use recording::header::FILE_MAGIC;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufReader, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use trace::{Event, JsonReader, Logged};
+use trace::{Call, Event, JsonReader, Kind, Logged};
 
 /// Explain what failed in logs of earlier runs
 ///
@@ -19,7 +22,7 @@ use trace::{Event, JsonReader, Logged};
 #[derive(Args, Clone, Debug)]
 #[command(after_help = HELP_EXAMPLES)]
 pub struct Options {
-    /// Logs of events, one JSON object per line; `-` is standard input
+    /// Logs of events, one JSON object per line; `-` is standard input. Or recordings (`--record DIR`), or their directory
     ///
     /// Lines that are no events are skipped and counted: a log on standard error has those of the program in between.
     #[arg(required = true, value_name = "LOG")]
@@ -52,6 +55,12 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
     let settings = if options.check { Settings::all() } else { Settings::why() };
     let mut reports = Vec::new();
     for path in &options.logs {
+        if is_recording(path) {
+            for file in source::files(std::slice::from_ref(path))? {
+                reports.push(explain_recording(&file, &settings)?);
+            }
+            continue;
+        }
         let log: Box<dyn io::BufRead> = match path.as_os_str().as_encoded_bytes() {
             b"-" => Box::new(io::stdin().lock()),
             _ => {
@@ -98,6 +107,31 @@ impl Inspector {
         let counts = checker.counts().map(|(rule, subject, count)| ((rule, subject), count)).collect();
         Report { name, findings: self.findings, counts }
     }
+}
+
+/// Whether it is a recording, or a directory of them.
+fn is_recording(path: &Path) -> bool {
+    let mut begins = [0; FILE_MAGIC.len()];
+    path.is_dir() || File::open(path).and_then(|mut file| file.read_exact(&mut begins)).is_ok() && begins == FILE_MAGIC
+}
+
+/// Reads the recording of a process to its end.
+fn explain_recording(path: &Path, settings: &Settings) -> Result<Report, Failure> {
+    let mut source = Source::open(path)?;
+    let mut inspector = Inspector { checker: Checker::new(settings.clone()), findings: Vec::new(), ticked: 0, last: 0 };
+    let mut is_whole = false;
+    while let Some(entry) = source.next_entry()? {
+        if let Entry::Event(event) = entry {
+            is_whole |= matches!(event.kind, Kind::Called { call: Call::Exit {}, .. });
+            inspector.see(&event);
+        }
+    }
+    let warning = style::WARNING_STYLE;
+    for note in source.notes() {
+        anstream::eprintln!("{warning}ubiverbs:{warning:#} {}", trace::printable(&note));
+    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    Ok(inspector.report(name, is_whole))
 }
 
 /// Reads a log to its end: one report for each process and host that wrote to it.

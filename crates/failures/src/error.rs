@@ -10,7 +10,7 @@ use core::fmt;
 #[cfg(feature = "parse")]
 use crate::words::nearest;
 
-/// A mistake of a script: where it is, what was found, and what would have been right.
+/// A mistake of a script, or of another text: where it is, what was found, and what would have been right.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ScriptError {
     /// The line, counted from 1; none where the mistake is in no line.
@@ -22,12 +22,14 @@ pub struct ScriptError {
 #[cfg(feature = "parse")]
 impl ScriptError {
     /// Something in this line.
-    pub(crate) fn at(line: usize, said: impl fmt::Display) -> ScriptError {
+    #[must_use]
+    pub fn at(line: usize, said: impl fmt::Display) -> ScriptError {
         ScriptError { line: Some(line), said: said.to_string() }
     }
 
     /// A word in this line that is none of those that are known there.
-    pub(crate) fn unknown<'a>(
+    #[must_use]
+    pub fn unknown<'a>(
         line: usize,
         word: &str,
         what: &str,

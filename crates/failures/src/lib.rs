@@ -12,6 +12,7 @@
 //! | [`moment`] | what a machine is told |
 //! | [`library`] | scripts that come with ubiverbs |
 //! | [`report`] | what struck, as JSON |
+//! | `text` | TOML with its lines, for this and other languages |
 //! | [`words`] | names and numbers: errno, statuses, events, calls |
 //!
 //! ```
@@ -42,6 +43,8 @@ pub mod machine;
 pub mod moment;
 pub mod report;
 pub mod script;
+#[cfg(feature = "parse")]
+pub mod text;
 pub mod words;
 
 pub use action::{Action, Direction, Hook};

@@ -17,7 +17,7 @@ mod reader;
 #[cfg(all(test, feature = "parse"))]
 pub(crate) mod tests;
 #[cfg(feature = "parse")]
-mod values;
+pub(crate) mod values;
 
 #[cfg(all(test, feature = "parse"))]
 pub(crate) use failure::ACTIONS;

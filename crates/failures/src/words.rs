@@ -348,7 +348,8 @@ pub fn names_call(named: &str, call: &str) -> bool {
 
 /// The known word that is nearest to this one, if one is near.
 #[cfg(feature = "parse")]
-pub(crate) fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+#[must_use]
+pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     const MAX_COMPARED: usize = 40;
     if word.len() > MAX_COMPARED {
         return None;

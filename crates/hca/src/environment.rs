@@ -5,12 +5,16 @@
 #[cfg(feature = "checks")]
 mod checker;
 
+mod profiles;
 mod scripts;
 
 #[cfg(feature = "checks")]
 pub(crate) use checker::asked;
 #[cfg(feature = "checks")]
 pub use checker::read_rules;
+pub use profiles::profile_of;
+#[cfg(feature = "scripts")]
+pub use profiles::read_profiles;
 #[cfg(feature = "scripts")]
 pub use scripts::read_script;
 pub(crate) use scripts::{host_name, process_index, process_names, scripts};
@@ -20,6 +24,10 @@ use crate::objects::device::Device;
 use crate::record::capture::Capture;
 use crate::record::file::RecordFile;
 use crate::record::log;
+#[cfg(feature = "capture")]
+use crate::record::recording::Recorder;
+#[cfg(feature = "capture")]
+pub use crate::record::recording::RecordingPlan;
 pub use ::host::environment::variable;
 #[cfg(feature = "capture")]
 use ::host::standard_error::StandardError;
@@ -35,8 +43,15 @@ pub const DEVICE_VARIABLE: &str = "UBIVERBS_DEVICE";
 /// How many NICs there are in place of the host's interfaces: see [`Nics`].
 pub const NICS_VARIABLE: &str = "UBIVERBS_NICS";
 
+/// Which cards the NICs are like: names of profiles, or files, with commas between them, in the order of the NICs. The
+/// last holds for all that follow.
+pub const NIC_VARIABLE: &str = "UBIVERBS_NIC";
+
 /// The file that every packet is written to, as pcapng.
 pub const PCAP_VARIABLE: &str = "UBIVERBS_PCAP";
+
+/// The directory in which every process records what it does, and how much of it is kept: `DIR` or `DIR,ring=64M`.
+pub const RECORD_VARIABLE: &str = "UBIVERBS_RECORD";
 
 /// What is logged, and where to: see [`Log`].
 pub const LOG_VARIABLE: &str = "UBIVERBS_LOG";
@@ -283,6 +298,26 @@ pub(crate) fn capture() -> Option<Capture> {
     Capture::new(file).inspect_err(|error| say(format_args!("cannot write {}: {error}", path.display()))).ok()
 }
 
+/// The recording that [`RECORD_VARIABLE`] asks for.
+#[cfg(feature = "capture")]
+pub(crate) fn recorder() -> Option<Recorder> {
+    let text = variable(RECORD_VARIABLE).filter(|text| !text.is_empty())?;
+    let told = |reason: String| say(format_args!("{RECORD_VARIABLE}: {reason}"));
+    let plan = RecordingPlan::read(&text).map_err(told).ok()?;
+    let told = |error: &io::Error| {
+        say(format_args!("{RECORD_VARIABLE}: cannot record in {}: {error}", plan.directory.display()));
+    };
+    Recorder::open(&plan).inspect_err(told).ok()
+}
+
+/// Says that a program without recordings cannot make one.
+#[cfg(not(feature = "capture"))]
+pub(crate) fn no_recorder() {
+    if variable(RECORD_VARIABLE).is_some_and(|text| !text.is_empty()) {
+        without_capture(RECORD_VARIABLE);
+    }
+}
+
 /// Those of `devices` that [`DEVICE_VARIABLE`] names, in the order in which programs see them.
 pub(crate) fn shown(mut devices: Vec<Arc<Device>>) -> Vec<Arc<Device>> {
     if let Some(names) = variable(DEVICE_VARIABLE).filter(|names| !names.is_empty()) {
@@ -290,7 +325,7 @@ pub(crate) fn shown(mut devices: Vec<Arc<Device>>) -> Vec<Arc<Device>> {
         devices.retain(|device| names.split(',').any(|name| name.trim() == device.name()));
     }
     // Programs take the first device if not told otherwise, and the loopback reaches no other host.
-    devices.sort_by_key(|device| device.name() == "ubi_lo");
+    devices.sort_by_key(|device| device.is_loopback());
     devices
 }
 

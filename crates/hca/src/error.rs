@@ -57,6 +57,9 @@ pub enum Error {
         /// Why not.
         why: &'static str,
     },
+    /// The profile of the NIC refuses it.
+    #[error(transparent)]
+    Profile(#[from] profiles::Refusal),
     /// A limit of the device.
     #[error("{what} {asked} is more than the device's {max}")]
     TooMany {
@@ -67,6 +70,16 @@ pub enum Error {
         /// The most.
         max: u32,
     },
+}
+
+impl Error {
+    /// What C programs would get where the error itself says so: what a profile of the NIC refuses.
+    pub fn refusal_errno(&self) -> Option<i32> {
+        match self {
+            Error::Profile(refusal) => Some(refusal.errno),
+            _ => None,
+        }
+    }
 }
 
 pub(crate) fn system(what: &'static str) -> impl FnOnce(std::io::Error) -> Error {

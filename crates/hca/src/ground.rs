@@ -24,6 +24,7 @@ use link::Dropped;
 use link::shared::Outbound;
 use trace::DropReason;
 use transport::Time;
+use transport::weak::Weakness;
 use wire::{Headers, Qpn};
 
 /// How a NIC attaches to its host.
@@ -38,6 +39,8 @@ pub struct Options {
     pub stops_without_peer: bool,
     /// So many NICs in place of the host's interfaces.
     pub nics: Option<Nics>,
+    /// How weak the order is in which queue pairs do things; if nothing is said, as the profile of their device has it.
+    pub weakness: Option<Weakness>,
 }
 
 /// See the module.
@@ -90,7 +93,7 @@ impl Ground {
     /// Lets peers reach the memory of this process as long as nothing wants to see their packets.
     pub fn open_memory(&self) {
         if let Some(published) = &self.links.published {
-            let wants_packets = self.records.trace.is_on() || self.links.registry.rings_meet_faults();
+            let wants_packets = self.records.trace.is_watched() || self.links.registry.rings_meet_faults();
             published.set_open(self.records.capture.is_none() && !wants_packets);
         }
     }

@@ -3,6 +3,7 @@
 //! [`Changes`] and takes another.
 
 use ::host::descriptor::{Descriptor, above_standard};
+use profiles::Profile;
 use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::io;
@@ -29,6 +30,8 @@ pub struct Interface {
     pub mtu: u32,
     /// Its addresses, in the kernel's order.
     pub addresses: Vec<IpAddr>,
+    /// Which card it is like, if it is like one.
+    pub profile: Option<&'static Profile>,
     /// The addresses of the further ports of its device, from port 2 on: none, unless [`Nics`] have several ports.
     pub further_ports: Vec<IpAddr>,
 }
@@ -86,12 +89,36 @@ impl Nics {
     }
 }
 
-/// The interfaces that devices are made of: all, by number, or those of the NICs in their place.
-pub fn of_devices(nics: Option<Nics>) -> io::Result<Vec<Interface>> {
+/// The interfaces that devices are made of: all, by number, or those of the NICs in their place. `card_of` says which card
+/// the one of that place is like; interfaces of the host are all like the first.
+pub fn of_devices(nics: Option<Nics>, card_of: fn(usize) -> Option<&'static Profile>) -> io::Result<Vec<Interface>> {
     let all = interfaces()?;
-    let Some(nics) = nics else { return Ok(all) };
-    let loopback = all.iter().find(|interface| interface.addresses.contains(&Ipv4Addr::LOCALHOST.into()));
-    Ok(loopback.map(|loopback| nics.on(loopback)).unwrap_or_default())
+    let mut devices = match nics {
+        None => all,
+        Some(nics) => {
+            let loopback = all.iter().find(|interface| interface.addresses.contains(&Ipv4Addr::LOCALHOST.into()));
+            loopback.map(|loopback| nics.on(loopback)).unwrap_or_default()
+        }
+    };
+    // The loopback has no number: those of others stay when one comes.
+    let mut next = 0_usize;
+    for (position, device) in devices.iter_mut().enumerate() {
+        device.profile = card_of(if nics.is_some() { position } else { 0 });
+        let number = match nics {
+            Some(_) => position.to_string(),
+            None if device.name == "lo" => "lo".into(),
+            // No device is made of it.
+            None if !device.running || device.addresses.is_empty() => continue,
+            None => {
+                next += 1;
+                (next - 1).to_string()
+            }
+        };
+        if let Some(name) = device.profile.and_then(|profile| profile.device_name.as_deref()) {
+            device.device = name.replace("{n}", &number);
+        }
+    }
+    Ok(devices)
 }
 
 /// All interfaces, by number.
@@ -250,7 +277,7 @@ mod tests {
 
     #[test]
     fn each_nic_has_a_name_a_number_and_an_address_of_its_own() {
-        let nics = of_devices(Some(Nics { count: 3, ports: 1, own_switches: false })).unwrap();
+        let nics = of_devices(Some(Nics { count: 3, ports: 1, own_switches: false }), |_| None).unwrap();
         let facts: Vec<_> = nics.iter().map(|nic| (nic.device.as_str(), nic.number, nic.addresses.clone())).collect();
         let address = |last| vec![IpAddr::from([127, 0, 0, last])];
         let expected = [("ubi_0", 1_000_000, 1), ("ubi_1", 1_000_001, 2), ("ubi_2", 1_000_002, 3)];
@@ -261,7 +288,7 @@ mod tests {
 
     #[test]
     fn each_port_of_a_nic_has_an_address_of_its_own() {
-        let nics = of_devices(Some(Nics { count: 64, ports: 4, own_switches: false })).unwrap();
+        let nics = of_devices(Some(Nics { count: 64, ports: 4, own_switches: false }), |_| None).unwrap();
         let address = |nic: usize, port: usize| nics[nic].addresses.iter().chain(&nics[nic].further_ports).nth(port);
         let loopback = |c, d| IpAddr::from([127, 0, c, d]);
         assert_eq!(address(0, 3), Some(&loopback(0, 4)));

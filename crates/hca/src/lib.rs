@@ -63,4 +63,4 @@ pub use queue_pair::frames::Spread;
 pub use queue_pair::{Joins, Qp};
 pub use record::drops::KernelDrops;
 pub use record::file::create_private;
-pub use record::tracing::{Tracing, is_traced};
+pub use record::tracing::{Tracing, is_traced, is_watched};

@@ -16,6 +16,7 @@ pub(crate) mod peers;
 pub mod port_files;
 mod probes;
 pub(crate) mod process;
+mod profile;
 pub(crate) mod queue_strikes;
 mod registration;
 mod report;
@@ -338,6 +339,7 @@ impl Nic {
         number: Option<ReservedNumber>,
     ) -> Result<Arc<Qp>, Error> {
         joins.context.device().works()?;
+        self.obey_profile(&mut config, &joins)?;
         let capabilities = config.capabilities;
         within("max_send_wr", capabilities.max_send_wr, limits::MAX_WR)?;
         within("max_recv_wr", capabilities.max_recv_wr, limits::MAX_WR)?;
@@ -358,7 +360,8 @@ impl Nic {
             .trace
             .is_on()
             .then(|| told::create_qp(&config, &joins.context, [joins.send_cq.as_ref(), joins.receive_cq.as_ref()]));
-        let qp = Arc::new(Qp::new(config, joins, tags, raw));
+        let weakness = self.ground.options.weakness.or_else(|| joins.context.device().weakness());
+        let qp = Arc::new(Qp::new(config, joins, tags, raw, weakness));
         if qp.kind() == Kind::UnreliableDatagram {
             // The header in front of what it receives says how that came.
             self.ground.links.udp.tell_all();
@@ -410,6 +413,7 @@ impl Nic {
         max_sge: u32,
         kind: SharedQueueKind,
     ) -> Result<Arc<SharedQueue>, Error> {
+        self.profile_admits_srq(context, max_wr, max_sge, &kind)?;
         within("max_wr", max_wr, limits::MAX_WR)?;
         within("max_sge", max_sge, limits::MAX_SGE)?;
         if let SharedQueueKind::Tags(tags) = &kind {
@@ -469,7 +473,7 @@ impl Nic {
     /// Takes note of what the interfaces are now: devices come, ports and addresses change. What cannot be seen now is
     /// seen with the next change.
     pub(crate) fn follow_interfaces(&self) -> io::Result<()> {
-        let interfaces = interfaces::of_devices(self.ground.options.nics)?;
+        let interfaces = interfaces::of_devices(self.ground.options.nics, environment::profile_of)?;
         let mut devices = self.ground.host.devices.write();
         let mut changed = Vec::new();
         for device in devices.iter() {
@@ -483,6 +487,7 @@ impl Nic {
             }
         }
         drop(devices);
+        self.drop_loopback();
         self.ground.links.ways_changed();
         for (device, gone, change) in changed {
             if gone && change != Change::default() {
@@ -491,6 +496,20 @@ impl Nic {
             self.tell_change(&device, change);
         }
         Ok(())
+    }
+
+    /// What devices send to themselves disappears where the cards that they are like have no loopback.
+    fn drop_loopback(&self) {
+        let own = self.ground.host.without_loopback();
+        if own.is_empty() {
+            return;
+        }
+        let mut holes = self.ground.links.black_holes.write();
+        for hole in own {
+            if !holes.contains(&hole) {
+                holes.push(hole);
+            }
+        }
     }
 
     /// Tells programs what has changed about a port.

@@ -77,6 +77,12 @@ impl Nic {
         nic.take_injections();
         nic.answer_counters();
         nic.ground.records.trace.to(environment::sink());
+        #[cfg(feature = "capture")]
+        if let Some(recorder) = environment::recorder() {
+            nic.ground.records.trace.record_in(recorder);
+        }
+        #[cfg(not(feature = "capture"))]
+        environment::no_recorder();
         nic.check();
         nic.ground.open_memory();
         process::tell_past(&nic);
@@ -105,6 +111,7 @@ impl Ground {
         let options = Options {
             only_udp: options.only_udp || environment::only_udp(),
             ignores_congestion: options.ignores_congestion || environment::ignores_congestion(),
+            weakness: options.weakness,
             stops_without_peer: options.stops_without_peer || environment::stops_without_peer(),
             nics: options.nics.or_else(environment::nics),
         };
@@ -198,6 +205,8 @@ impl Nic {
     /// Checks the program so. There can be one checker; returns whether it is this.
     #[cfg(feature = "checks")]
     fn check_as(self: &Arc<Nic>, asked: why::Asked) -> bool {
+        #[cfg(feature = "capture")]
+        let asked = why::Asked { recorder: self.ground.records.trace.recorder(), ..asked };
         let engine = Arc::clone(&self.ground.progress.engine);
         let witness = Box::new(LiveWitness::new(self));
         let is_first = self.ground.records.trace.check(why::Why::new(asked, witness, move || engine.ring()));
@@ -208,7 +217,9 @@ impl Nic {
 
 /// What peers will find of this process's memory; none where packets are wanted, or the system has no table for it.
 fn published_memory(exchange: &Exchange, has_faults: bool) -> Option<Arc<Published>> {
-    if has_faults || !exchange.is_willing() || environment::sends_packets_only() {
+    // A sanitizer is told of what this process does.
+    let is_judged = latch::sanitizer::is_present();
+    if has_faults || is_judged || !exchange.is_willing() || environment::sends_packets_only() {
         return None;
     }
     if environment::replaces_pages() {

@@ -20,6 +20,7 @@ mod strikes;
 mod through_trait;
 mod udp;
 mod ways;
+mod weak;
 
 pub(crate) use belief::ArrivalWay;
 pub(crate) use udp::TrainCargo;
@@ -52,6 +53,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+use transport::weak::{Before, Weak, Weakness};
 use transport::{
     AddressVector, Attributes, Completion, Counters, Inbound, Kind, Modify, ModifyError, PostError, Queue,
     ReceiveRequest, SendRequest, Sge, State, Status, Time,
@@ -104,6 +106,8 @@ struct Inner {
     shared: Shared,
     /// What keeps the next datagram back.
     held: HeldDatagram,
+    /// What it keeps back on the weakest NIC.
+    weak: Option<Box<Weak>>,
     /// Its peer may reach memory without this process.
     published: bool,
     /// The last request that was carried out directly was by a mapping of the peer's memory.
@@ -164,9 +168,12 @@ impl Inner {
     /// When time is to be let pass.
     #[inline]
     fn deadline(&self) -> Option<Time> {
-        match self.held.deadline() {
-            None => self.pair.poll_timeout(),
-            held => held.into_iter().chain(self.pair.poll_timeout()).min(),
+        match (self.held.deadline(), &self.weak) {
+            (None, None) => self.pair.poll_timeout(),
+            (held, weak) => {
+                let weak = weak.as_ref().and_then(|weak| weak.deadline());
+                held.into_iter().chain(weak).chain(self.pair.poll_timeout()).min()
+            }
         }
     }
 }
@@ -190,7 +197,10 @@ impl Qp {
         joins: Joins,
         tags: Option<Arc<SharedQueue>>,
         raw: Option<Box<RawPart>>,
+        weakness: Option<Weakness>,
     ) -> Qp {
+        let weak = weakness.filter(|_| config.kind != Kind::RawPacket);
+        let weak = weak.map(|weakness| Box::new(Weak::new(weakness, config.qpn.value())));
         let mut pair = transport::QueuePair::new(config);
         if let Some(srq) = &tags {
             pair.match_tags(srq.number(), srq.domain());
@@ -228,6 +238,7 @@ impl Qp {
                     last: None,
                     counters: None,
                     held: HeldDatagram::default(),
+                    weak,
                     delayed_ack: DelayedAck::default(),
                     piggyback: PiggybackedAck::default(),
                     outbox: Vec::new(),
@@ -328,6 +339,9 @@ impl Qp {
         let now = nic.now();
         let (pair, mut port) = self.split(nic, &mut inner);
         let in_hand = if modify.state == Some(State::Reset) { pair.tagged_in_hand() } else { 0 };
+        if modify.state == Some(State::Reset) {
+            port.before(Before::Everything);
+        }
         pair.modify(now, modify, &mut port)?;
         self.port.store(inner.pair.attributes().port, Ordering::Relaxed);
         if self.kind == Kind::RawPacket && !inner.pair.state().receives() {
@@ -371,15 +385,24 @@ impl Qp {
         let alone = nic.alone();
         let mut inner = self.inner.lock();
         inner.piggyback.habit.answers();
-        let placed = self.place_first(nic, &mut inner, requests);
+        let is_weak = inner.weak.is_some();
+        let placed = if is_weak { 0 } else { self.place_first(nic, &mut inner, requests) };
         let (requests, first) = (&requests[placed..], first + placed);
         if requests.is_empty() {
             self.leave(nic, inner);
             return Ok(());
         }
-        let Inner { pair, windows, path, shared, .. } = &mut *inner;
-        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing: None, gpu: GpuTrains::None };
+        let Inner { pair, windows, weak, path, shared, .. } = &mut *inner;
+        let mut port = NicPort {
+            nic,
+            windows,
+            weak: weak.as_deref_mut(),
+            xrc_domain: self.xrc_domain,
+            landing: None,
+            gpu: GpuTrains::None,
+        };
         let (sent, done, call) = match &path.link {
+            _ if is_weak => (0, false, None),
             Link::Udp => {
                 let (sent, done) = self.send_at_once(nic, &mut inner, requests, first, nic.now());
                 (sent, done, None)
@@ -459,6 +482,9 @@ impl Qp {
             if tells {
                 nic.records.tell_receive(now, Some(self.qpn), None, first + index, request);
             }
+            if latch::sanitizer::judges_accesses() {
+                judge_receive(nic, pair, request);
+            }
             if let Err(error) = pair.post_receive(now, request, &mut port) {
                 refused = Err((index, error));
                 break;
@@ -507,10 +533,15 @@ impl Qp {
     /// Sends and completes like [`advance`](Qp::advance), for a polling thread, which is shown at once what completes.
     pub(crate) fn advance_for(&self, nic: &Ground, now: Time, poller: Option<&mut Poller<'_>>) {
         let mut inner = self.inner.lock();
-        inner.touched = 0;
-        self.transmit(nic, &mut inner, now);
-        self.complete_all(nic, &mut inner, now, poller);
-        self.sleep(&nic.progress, &mut inner);
+        match inner.weak {
+            None => {
+                inner.touched = 0;
+                self.transmit(nic, &mut inner, now);
+                self.complete_all(nic, &mut inner, now, poller);
+                self.sleep(&nic.progress, &mut inner);
+            }
+            Some(_) => self.drive_weak(nic, &mut inner, now),
+        }
         self.leave(nic, inner);
     }
 
@@ -537,6 +568,9 @@ impl Qp {
         if inner.pair.poll_timeout().is_some_and(|deadline| deadline <= now) {
             let (pair, mut port) = self.split(nic, &mut inner);
             pair.handle_timeout(now, &mut port);
+        }
+        if inner.weak.is_some() {
+            self.place_some(nic, &mut inner, now);
         }
         // Else its deadline would be in the past, and set again and again.
         inner.held.time_has_come(now);
@@ -585,6 +619,7 @@ impl Qp {
         for _ in 0..EXIT_LOCK_TRIES {
             match self.inner.try_lock() {
                 Some(mut inner) => {
+                    self.end_weakness(nic, &mut inner);
                     self.drive(nic, &mut inner, nic.now());
                     self.flush_ack(nic, &mut inner);
                     return;
@@ -601,6 +636,10 @@ impl Qp {
     /// it had taken and not finished, which the program will not hear of otherwise.
     pub(crate) fn shut(&self, nic: &Ground) -> Option<u64> {
         let mut inner = self.inner.lock();
+        if inner.weak.is_some() {
+            self.end_weakness(nic, &mut inner);
+            self.transmit(nic, &mut inner, nic.now());
+        }
         self.flush_acks(nic, &mut inner);
         let now = nic.now();
         let (pair, mut port) = self.split(nic, &mut inner);
@@ -638,6 +677,7 @@ impl Qp {
         let port = NicPort {
             nic,
             windows: &mut inner.windows,
+            weak: inner.weak.as_deref_mut(),
             xrc_domain: self.xrc_domain,
             landing: None,
             gpu: GpuTrains::None,
@@ -647,6 +687,9 @@ impl Qp {
 
     /// The loop of the transport's documentation: send, then complete, then sleep.
     fn drive(&self, nic: &Ground, inner: &mut Inner, now: Time) {
+        if inner.weak.is_some() {
+            return self.drive_weak(nic, inner, now);
+        }
         inner.touched = 0;
         self.transmit(nic, inner, now);
         self.complete_all(nic, inner, now, None);
@@ -657,11 +700,18 @@ impl Qp {
     #[inline]
     fn complete_all(&self, nic: &Ground, inner: &mut Inner, now: Time, poller: Option<&mut Poller<'_>>) {
         self.withdraw_if_stopped(nic, inner);
-        let Inner { pair, windows, alarm, counters, shared, path, late, .. } = inner;
+        let Inner { pair, windows, weak, alarm, counters, shared, path, late, .. } = inner;
         if shared.keeps_answer(path, pair) {
             return;
         }
-        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing: None, gpu: GpuTrains::None };
+        let mut port = NicPort {
+            nic,
+            windows,
+            weak: weak.as_deref_mut(),
+            xrc_domain: self.xrc_domain,
+            landing: None,
+            gpu: GpuTrains::None,
+        };
         match nic.records.trace.is_on() && nic.scripts.watch_completions() {
             false => self.complete(nic, pair, &mut port, alarm, now, poller),
             true => self.complete_watched(nic, pair, &mut port, (alarm, late), now, poller),
@@ -779,8 +829,15 @@ impl Qp {
                 _ => self.transmit_datagrams(nic, inner, now),
             };
         }
-        let Inner { pair, windows, path, shared, .. } = &mut *inner;
-        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing: None, gpu: GpuTrains::None };
+        let Inner { pair, windows, weak, path, shared, .. } = &mut *inner;
+        let mut port = NicPort {
+            nic,
+            windows,
+            weak: weak.as_deref_mut(),
+            xrc_domain: self.xrc_domain,
+            landing: None,
+            gpu: GpuTrains::None,
+        };
         match shared.transmit(nic, self, path, pair, &mut port, now) {
             Way::Done => return,
             Way::Other => {}
@@ -853,3 +910,14 @@ impl Qp {
 
 #[cfg(test)]
 mod tests;
+
+/// Has a sanitizer judge where a receive leads to, while the stack is that of the call.
+#[cold]
+fn judge_receive(nic: &Ground, pair: &transport::QueuePair, request: &ReceiveRequest<'_>) {
+    let subject = wire::access::Subject { qpn: pair.qpn(), pd: pair.domain(), remote: false };
+    for sge in request.sges {
+        let range = wire::access::Range { key: sge.key.of_region(), address: sge.address, length: sge.length.into() };
+        // What cannot be had fails when a message comes.
+        drop(nic.memory.lend_briefly(subject, range, wire::access::Access::LOCAL_WRITE));
+    }
+}

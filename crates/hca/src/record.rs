@@ -7,6 +7,8 @@ pub(crate) mod drops;
 pub(crate) mod failures;
 pub(crate) mod file;
 pub(crate) mod log;
+#[cfg(feature = "capture")]
+pub(crate) mod recording;
 pub(crate) mod tracing;
 #[cfg(feature = "checks")]
 pub(crate) mod why;

@@ -174,6 +174,8 @@ pub enum Rank {
     Trace,
     /// Events that the checker has not seen yet: taken alone, or under the checker's own.
     TraceQueue,
+    /// The recording of the process.
+    Recording,
 }
 
 impl Rank {
@@ -184,7 +186,7 @@ impl Rank {
 
 /// How many ranks there are.
 #[cfg(debug_assertions)]
-const RANK_COUNT: usize = Rank::TraceQueue as usize + 1;
+const RANK_COUNT: usize = Rank::Recording as usize + 1;
 
 #[cfg(debug_assertions)]
 thread_local! {

@@ -10,6 +10,7 @@
 //! | what calls order between threads of the program | [`release`] when one begins, [`acquire`] when it ends | ThreadSanitizer |
 //! | which bytes the library has filled in | [`initialised`] | MemorySanitizer |
 //! | what a thread of the library has on the heap when it begins | [`begin_thread`] | AddressSanitizer |
+//! | which bytes of the program's the NIC reads or writes | [`judge_access`] | AddressSanitizer |
 //!
 //! Nothing is linked: the functions are looked for once, by name.
 
@@ -41,6 +42,11 @@ enum Hook {
 }
 
 const HOOK_COUNT: usize = Hook::Ignore as usize + 1;
+
+/// AddressSanitizer's answer to which bytes the program may not touch, and its report. The runtime for leaks alone has
+/// neither.
+static IS_POISONED: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+static REPORT_ERROR: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
 
 static RUNTIME_HOOKS: [AtomicPtr<c_void>; HOOK_COUNT] = [const { AtomicPtr::new(null_mut()) }; HOOK_COUNT];
 
@@ -98,7 +104,13 @@ fn look() -> u8 {
         () if cfg!(miri) => NO_RUNTIME,
         () if has(THREAD_HOOKS) => THREAD_RUNTIME,
         () if has(MEMORY_HOOKS) => MEMORY_RUNTIME,
-        () if has(LEAK_HOOKS) => LEAK_RUNTIME,
+        () if has(LEAK_HOOKS) => {
+            // SAFETY: names, looked for in all that is loaded.
+            let find = |name: &CStr| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+            REPORT_ERROR.store(find(c"__asan_report_error"), Ordering::Release);
+            IS_POISONED.store(find(c"__asan_region_is_poisoned"), Ordering::Release);
+            LEAK_RUNTIME
+        }
         () => NO_RUNTIME,
     };
     PROGRAM_RUNTIME.store(found, Ordering::Release);
@@ -210,6 +222,37 @@ fn ignore_what_this_thread_has() {
             ignore(word);
         }
     }
+}
+
+/// Whether [`judge_access`] has somebody to ask.
+pub fn judges_accesses() -> bool {
+    let has = |function: &AtomicPtr<c_void>| !function.load(Ordering::Relaxed).is_null();
+    runtime() == LEAK_RUNTIME && has(&IS_POISONED) && has(&REPORT_ERROR)
+}
+
+/// The NIC is about to read or write these bytes of the program. If the program itself may not, `work` says in a
+/// sentence whose work it is, and AddressSanitizer reports the access and ends the process, as it does for the program's
+/// own.
+pub fn judge_access(start: *mut u8, length: usize, writes: bool, work: impl FnOnce() -> String) {
+    if !judges_accesses() {
+        return;
+    }
+    // SAFETY: the runtime's functions of these names and arguments; the first looks at its own notes only.
+    let is_poisoned: extern "C" fn(*mut u8, usize) -> *mut u8 =
+        unsafe { transmute(IS_POISONED.load(Ordering::Relaxed)) };
+    let report: extern "C" fn(*const c_void, *const c_void, *const c_void, *mut u8, c_int, usize) =
+        // SAFETY: as above.
+        unsafe { transmute(REPORT_ERROR.load(Ordering::Relaxed)) };
+    let first = is_poisoned(start, length);
+    if first.is_null() {
+        return;
+    }
+    let text = format!("ubiverbs: {}\n", work());
+    let here = 0_u8;
+    // SAFETY: a live text.
+    unsafe { libc::write(libc::STDERR_FILENO, text.as_ptr().cast(), text.len()) };
+    let (code, stack) = (judges_accesses as *const c_void, (&raw const here).cast());
+    report(code, stack, stack, first, c_int::from(writes), length - (first.addr() - start.addr()));
 }
 
 /// The library has filled in these bytes.

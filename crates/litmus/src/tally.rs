@@ -94,16 +94,21 @@ impl Tally {
 
 /// Runs a test `runs` times on the simulator, with the seeds `seed`, `seed` + 1 and so on.
 pub fn run_simulated(test: &Test, weakness: Option<Weakness>, seed: u64, runs: u64) -> Tally {
+    // Chance begins anew with each run; what the stage is set with must not depend on the first seed.
+    let weakness = weakness.map(|weakness| Weakness { seed: 0, ..weakness });
     let mut tally = Tally::new(test);
     let mut begins = 0;
     while begins < runs && tally.broken.is_none() {
-        // A stage begins at a multiple, so that a run that is had again alone has the same stage.
+        // A stage begins at a multiple, and its runs before the first are run too: so a run can be had again alone.
         let first = seed.wrapping_add(begins);
         let of_stage = first / RUNS_PER_STAGE;
         let many = (RUNS_PER_STAGE - first % RUNS_PER_STAGE).min(runs - begins);
         let mut stage = Stage::new(test, weakness, of_stage);
-        for seed in (first..).take(many as usize) {
-            tally.count(test, seed, stage.run(seed));
+        for seed in (first - first % RUNS_PER_STAGE..).take((first % RUNS_PER_STAGE + many) as usize) {
+            let seen = stage.run(seed);
+            if seed >= first {
+                tally.count(test, seed, seen);
+            }
             if tally.broken.is_some() {
                 break;
             }

@@ -22,6 +22,21 @@ pub(crate) enum Counted<'m> {
     AtThread(&'m CurrentAccess),
 }
 
+/// An access of the NIC's that the program itself may not make.
+#[cold]
+fn describe(subject: Subject, range: Range, writes: bool) -> String {
+    let doing = if writes { "writes" } else { "reads" };
+    let whose = if subject.remote { "its peer" } else { "its own work" };
+    format!(
+        "the NIC {doing} {} bytes at {:#x} (key {:#x}) for queue pair {:#x}, as {whose} asks, and the program may not \
+         touch all of them",
+        range.length,
+        range.address,
+        range.key.value(),
+        subject.qpn.value()
+    )
+}
+
 /// The right to touch a range, until it is dropped.
 pub(crate) struct RangeAccess<'m> {
     slot: &'m Slot,
@@ -67,6 +82,10 @@ impl<'m> RangeAccess<'m> {
         entry.first = terms.admit(subject, range, access)?;
         entry.length = usize::try_from(range.length)
             .map_err(|_| RefusalCause::OutOfBounds { start: terms.start, length: terms.length })?;
+        if entry.reach == Reach::Processor && !entry.null {
+            let writes = access.writes();
+            latch::sanitizer::judge_access(entry.first, entry.length, writes, || describe(subject, range, writes));
+        }
         Ok(entry)
     }
 

@@ -128,6 +128,8 @@ pub(crate) struct Slot {
 
 const ON_DEMAND: u32 = 1 << 8;
 const GPU_BIT: u32 = 1 << 9;
+/// A sanitizer judges each access, so no access is plain.
+const JUDGED_BIT: u32 = 1 << 10;
 const KIND_MASK: u32 = 0xff;
 /// Where the number of a GPU stands.
 const DEVICE_SHIFT: u32 = 16;
@@ -260,7 +262,8 @@ impl Slot {
             Reach::OnDemand => ON_DEMAND,
             Reach::Gpu(DeviceNumber(device)) => GPU_BIT | u32::from(device) << DEVICE_SHIFT,
         };
-        self.kind.store(kind | reach, Ordering::Relaxed);
+        let judged = if latch::sanitizer::judges_accesses() { JUDGED_BIT } else { 0 };
+        self.kind.store(kind | reach | judged, Ordering::Relaxed);
         self.domain.store(terms.domain.0, Ordering::Relaxed);
         self.qpn.store(terms.qpn.value(), Ordering::Relaxed);
         self.access.store(terms.access.bits(), Ordering::Relaxed);

@@ -333,7 +333,7 @@ impl Sim {
         }
         slot.armed = None;
         world.enter(slot);
-        let (own, weak) = (slot.qp.poll_timeout(), world.weak_deadline(at));
+        let (own, weak) = (slot.qp.poll_timeout(), world.weak_deadline());
         match own.into_iter().chain(weak).min() {
             Some(deadline) if deadline <= at => {
                 let now = self.net.now.max(at);
@@ -594,7 +594,7 @@ impl Sim {
         for (srqn, event) in world.srq_events.drain(..) {
             self.srq_events.push((SrqId { host: id, srqn }, event));
         }
-        if let Some(deadline) = slot.qp.poll_timeout().into_iter().chain(world.weak_deadline(now)).min()
+        if let Some(deadline) = slot.qp.poll_timeout().into_iter().chain(world.weak_deadline()).min()
             && slot.armed.is_none_or(|armed| deadline < armed)
         {
             slot.armed = Some(deadline);

@@ -10,6 +10,9 @@ use core::fmt;
 use wire::access::Access;
 use wire::{Key, Qkey, Qpn, Srqn};
 
+#[cfg(feature = "std")]
+use crate::packed::Unpacker;
+use crate::packed::{Packed, Packer, slot_of};
 use crate::text::Text;
 
 /// What memory of the library's holds that a program may not use any more, while a checker listens. A number of such bytes
@@ -149,6 +152,28 @@ macro_rules! calls {
             pub(crate) fn read(name: &str, fields: &crate::json_fields::Object<'_>) -> Option<Self> {
                 Some(match name {
                     $( $name => Self::$Variant { $( $field: fields.get(json_name(stringify!($field)))?, )* }, )+
+                    _ => return None,
+                })
+            }
+
+            /// Puts the fields into few bytes.
+            pub(crate) fn pack_fields(&self, packer: &mut Packer<'_>) {
+                match self {
+                    $( Self::$Variant { $( $field, )* } => {
+                        $( Packed::pack($field, const { slot_of(stringify!($field)) }, packer); )*
+                        let _ = packer;
+                    } )+
+                }
+            }
+
+            /// The call of that name, with the packed fields that follow.
+            #[cfg(feature = "std")]
+            pub(crate) fn unpack_fields(name: &str, fields: &mut Unpacker<'_>) -> Option<Self> {
+                Some(match name {
+                    $( $name => {
+                        $( let $field = Packed::unpack(const { slot_of(stringify!($field)) }, fields)?; )*
+                        Self::$Variant { $( $field, )* }
+                    } )+
                     _ => return None,
                 })
             }
@@ -645,7 +670,7 @@ impl Default for Piece {
 
 impl Pieces {
     /// How many pieces of a list are kept.
-    #[cfg(feature = "json")]
+    #[cfg(feature = "std")]
     pub(crate) const KEPT_PIECES: u32 = KEPT_PIECES as u32;
 
     /// The pieces that are kept: all of them in most lists.

@@ -22,6 +22,21 @@ pub struct Event {
     pub kind: Kind,
 }
 
+impl Event {
+    /// What follows if the call that this event tells of posts a work request, and it is accepted.
+    #[must_use]
+    #[inline]
+    pub fn acceptance(&self) -> Option<Event> {
+        let Kind::Called { call, .. } = &self.kind else { return None };
+        let (wr_id, queue, opcode, bytes) = match call {
+            Call::PostSend { wr_id, opcode, pieces, .. } => (*wr_id, Queue::Send, *opcode, pieces.bytes),
+            Call::PostReceive { wr_id, srq: None, pieces, .. } => (*wr_id, Queue::Receive, "RECV", pieces.bytes),
+            _ => return None,
+        };
+        Some(Event { kind: Kind::WorkPosted { wr_id, queue, opcode, bytes }, ..*self })
+    }
+}
+
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -237,6 +252,29 @@ pub enum Kind {
         /// There was nothing to do it to.
         missed: bool,
     },
+    /// The posting thread moved the bytes of a WRITE or READ itself, into or out of the memory of the peer's process: no
+    /// packet was sent.
+    MovedDirectly {
+        /// The program's name for the work request.
+        wr_id: u64,
+        /// What it asks for, as verbs spell it.
+        opcode: &'static str,
+        /// The peer's queue pair.
+        dest_qpn: Qpn,
+        /// The key of the peer's memory.
+        key: Key,
+        /// The first address there.
+        address: u64,
+        /// How many bytes.
+        bytes: u64,
+        /// How: `mapping`, `system_call`.
+        by: &'static str,
+    },
+    /// The engine's thread slept and has woken.
+    EngineWoke {
+        /// What woke it.
+        reason: &'static str,
+    },
     /// The capture of packets ends before the program does.
     CaptureEnded {
         /// What the system said: no space, or a file that would be too large.
@@ -273,6 +311,8 @@ impl Kind {
             Self::CmTransition { .. } => "cm_transition",
             Self::ConnectionEnded { .. } => "connection_ended",
             Self::Injected { .. } => "injected",
+            Self::MovedDirectly { .. } => "moved_directly",
+            Self::EngineWoke { .. } => "engine_woke",
             Self::CaptureEnded { .. } => "capture_ended",
         }
     }
@@ -295,7 +335,8 @@ impl Kind {
             Self::WindowChanged { cause, .. } => cause.name(),
             Self::ConnectionEnded { by, .. } => by.name(),
             Self::AsyncEvent { name } => name,
-            Self::WorkPosted { opcode, .. } => opcode,
+            Self::WorkPosted { opcode, .. } | Self::MovedDirectly { opcode, .. } => opcode,
+            Self::EngineWoke { reason } => reason,
             Self::Called { call, .. } => call.name(),
             Self::PacketSent { retransmit: true, .. } => "retransmit",
             Self::PacketSent { .. }
@@ -386,6 +427,11 @@ impl fmt::Display for Kind {
                 write!(f, "injected by line {line} of {script}: {what}{}", if *ends { " ends" } else { "" })?;
                 f.write_str(if *missed { ", and there was nothing to do it to" } else { "" })
             }
+            Self::MovedDirectly { wr_id, opcode, dest_qpn, key, address, bytes, by } => {
+                write!(f, "work request {wr_id} moved its bytes directly: {opcode}, {bytes} bytes at {address:#x} ")?;
+                write!(f, "with key {key} of queue pair {dest_qpn}, by {by}")
+            }
+            Self::EngineWoke { reason } => write!(f, "the engine woke: {reason}"),
             Self::CaptureEnded { errno } => write!(f, "the capture ends: its file cannot be written (errno {errno})"),
             Self::ConnectionEnded { local_comm_id, by } => {
                 write!(f, "connection {local_comm_id:#010x} ended: {by}")

@@ -1,11 +1,8 @@
 //! What JSON says of every event, in tables that serve both directions: what [`JsonLines`](crate::JsonLines) writes,
 //! [`JsonReader`](crate::JsonReader) reads. The names are a promise; `json_lines` documents them.
 
-use std::boxed::Box;
-use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::string::String;
-use std::sync::Mutex;
 use std::vec::Vec;
 
 use serde::Serialize;
@@ -22,12 +19,9 @@ use crate::event::Kind;
 use crate::failure::Failure;
 use crate::peer_reason::PeerReason;
 use crate::reason::{ConnectionEnd, DropReason, Queue, RequestFault, RetryCause, StateCause, Timer, WindowCause};
+use crate::tables::{with_numbers, with_structures, with_variants, with_words};
 use crate::text::Text;
-
-/// How many different words logs may bring.
-const MAX_WORDS: usize = 4096;
-/// The longest of them.
-pub(crate) const MAX_WORD: usize = 120;
+use crate::words::intern;
 
 /// An object that was read.
 pub(crate) struct Object<'a>(pub &'a Map<String, Json>);
@@ -187,103 +181,15 @@ macro_rules! numbers {
     };
 }
 
-variants! {
-    Kind by "event" {
-        "work_posted" => WorkPosted { wr_id, queue, opcode, bytes },
-        "post_refused" => PostRefused { wr_id, queue, reason },
-        "packet_sent" => PacketSent { headers as "packet", payload_len, packets, wr_id, retransmit },
-        "packet_received" => PacketReceived { headers as "packet", payload_len, packets },
-        "packet_dropped" => PacketDropped { headers as "packet", reason } text reason,
-        "cm_message_dropped" => CmMessageDropped { message, local_comm_id, reason } text reason,
-        "state_changed" => StateChanged { from, to, cause } text cause,
-        "completed" => Completed { wr_id, queue, status, opcode, bytes, failure },
-        "called" => Called { thread, call },
-        "flushed" => Flushed { sends, receives },
-        "timer_set" => TimerSet { timer, deadline },
-        "timer_fired" => TimerFired { timer, deadline },
-        "timer_cleared" => TimerCleared { timer },
-        "retry" => Retry { cause, from, left },
-        "access_refused" => AccessRefused { key, address, length, access, cause } text cause,
-        "nak_sent" => NakSent { psn, code },
-        "nak_received" => NakReceived { psn, code },
-        "window_changed" => WindowChanged { from, to, cause },
-        "rate_changed" => RateChanged { from, to },
-        "async_event" => AsyncEvent { name },
-        "cq_overflowed" => CqOverflowed { cq, capacity },
-        "cm_transition" => CmTransition { local_comm_id, from, to, message },
-        "connection_ended" => ConnectionEnded { local_comm_id, by } text by,
-        "injected" => Injected { script, line, what, ends, missed },
-        "capture_ended" => CaptureEnded { errno },
-    }
+with_variants!(variants);
 
-    StateCause by "cause" {
-        "modify" => Modify,
-        "send_failed" => SendFailed { wr_id, status },
-        "receive_failed" => ReceiveFailed { wr_id, status },
-        "peer_request" => PeerRequest (what),
-        "disconnected" => Disconnected,
-        "drained" => Drained,
-        "local" => Local (what),
-    }
-
-    Failure by "name" and "text" {
-        "refused" => Refused (refusal),
-        "nak" => Nak { code, psn, peer },
-        "no_answer" => NoAnswer { psn, tries },
-        "peer_gone" => PeerGone { psn },
-        "not_ready" => NotReady { psn, tries },
-        "too_long" => TooLong { length, space },
-        "over_mtu" => OverMtu { length, mtu },
-        "atomic_too_short" => AtomicTooShort { length },
-        "bad_answer" => BadAnswer { what, psn },
-        "not_carried" => NotCarried { transport },
-        "unsuitable" => Unsuitable { what },
-        "peer_fault" => PeerFault { what, psn },
-        "flushed" => Flushed,
-        "injected" => Injected { line, vendor },
-    }
-
-    PeerReason by "name" {
-        "refused" => Refused { key, access, cause },
-        "region_forbids" => RegionForbids { key, access, granted },
-        "other_domain" => OtherDomain { key, region, pair },
-        "pair_forbids" => PairForbids { access, granted },
-        "too_long" => TooLong { length, space },
-        "too_many_reads" => TooManyReads { max },
-        "fault" => Fault (fault),
-    }
-}
-
-structures! {
-    Range { key, address, length }
-    Refusal { range, access, cause }
-    Deth { qkey, src_qpn }
-    Reth { va, rkey, len }
-    Feth { placement, selectivity }
-    AtomicEth { va, rkey, swap_add, compare }
-    Aeth { syndrome, msn }
-    AtomicAckEth { original }
-}
+with_structures!(structures);
 
 nested! { Headers, Deth, Reth, Feth, AtomicEth, Aeth, AtomicAckEth, Failure, PeerReason, Refusal, Pieces }
 flat! { StateCause, RefusalCause, Range, Call, Syndrome }
-words! { Queue, Timer, DropReason, RetryCause, WindowCause, ConnectionEnd, RequestFault }
+with_words!(words);
 
-numbers! {
-    u8 => |number: u8| number, u8::from;
-    u32 => |number: u32| number, u32::from;
-    u64 => |number: u64| number, u64::from;
-    Key => Key::new, Key::value;
-    Qkey => Qkey::new, Qkey::value;
-    Pkey => Pkey::new, Pkey::value;
-    Qpn => Qpn::new, Qpn::value;
-    Srqn => Srqn::new, Srqn::value;
-    Psn => Psn::new, Psn::value;
-    Msn => Msn::new, Msn::value;
-    NakCode => NakCode::from_code, NakCode::code;
-    Placement => Placement::from_bits_retain, |placement: Placement| placement.bits();
-    Selectivity => |bits: u8| Selectivity::from_bits(bits & 3), Selectivity::bits;
-}
+with_numbers!(numbers);
 
 impl<T: Field> Field for Option<T> {
     fn write<M: SerializeMap>(&self, name: &'static str, object: &mut M) -> Result<(), M::Error> {
@@ -323,24 +229,6 @@ impl Field for &'static str {
     fn read(object: &Object<'_>, name: &str) -> Option<Self> {
         intern(object.word(name)?)
     }
-}
-
-/// A word that events carry as `&'static str`: kept once for the life of the process, unless there are too many.
-fn intern(word: &str) -> Option<&'static str> {
-    static WORDS: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
-    if word.len() > MAX_WORD {
-        return None;
-    }
-    let mut words = WORDS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    if let Some(known) = words.get(word) {
-        return Some(known);
-    }
-    if words.len() >= MAX_WORDS {
-        return None;
-    }
-    let kept: &'static str = Box::leak(Box::from(word));
-    words.insert(kept);
-    Some(kept)
 }
 
 impl Field for Access {

@@ -28,6 +28,8 @@
 //! | `async_event` | `name` |
 //! | `cm_transition` | `local_comm_id`, `from`, `to`, `message`? |
 //! | `capture_ended` | `errno` |
+//! | `moved_directly` | `wr_id`, `opcode`, `dest_qpn`, `key`, `address`, `bytes`, `by` |
+//! | `engine_woke` | `reason` |
 //! | `cq_overflowed` | `cq`, `capacity` |
 //! | `injected` | `script`, `line`, `what`, `ends`, `missed` |
 //!

@@ -9,7 +9,8 @@ use std::vec::Vec;
 use serde_json::{Map, Value};
 
 use crate::event::{Event, Kind};
-use crate::json_fields::{Fields, MAX_WORD, Object};
+use crate::json_fields::{Fields, Object};
+use crate::words::MAX_WORD;
 
 /// The longest line that is read.
 const MAX_LINE: u64 = 1 << 16;

@@ -49,6 +49,7 @@ mod json_fields;
 mod json_lines;
 #[cfg(feature = "json")]
 mod json_reader;
+pub mod packed;
 #[cfg(feature = "std")]
 mod pcapng;
 mod peer_reason;
@@ -56,9 +57,12 @@ mod printable;
 mod reason;
 mod ring;
 mod sink;
+mod tables;
 mod text;
 mod time;
 mod vocabulary;
+#[cfg(feature = "std")]
+mod words;
 
 pub use call::{Call, POISON_BYTE, Piece, Pieces, Value};
 pub use counters::Counters;

@@ -381,6 +381,38 @@ pub struct Limits {
     /// What comes before its turn, as something before it was lost, is kept until that is there, and what was lost is
     /// sent again alone. If not, it is go-back-N on both sides, as kernel Soft-RoCE does it.
     pub keeps_early: bool,
+    /// What the device does not do, though its transport has it.
+    pub refused_work: RefusedWork,
+}
+
+/// Work that a device refuses when it is posted: nothing, unless it is like a card that does.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct RefusedWork {
+    /// The profile of the card.
+    pub profile: &'static str,
+    /// The names of operations, and what C programs get.
+    pub work: &'static [(&'static str, i32)],
+}
+
+impl RefusedWork {
+    /// The refusal of an operation, if it is refused.
+    #[must_use]
+    pub fn of(&self, operation: &'static str) -> Option<DeviceRefusal> {
+        let (_, errno) = *self.work.iter().find(|(name, _)| *name == operation)?;
+        Some(DeviceRefusal { errno, profile: self.profile, what: operation })
+    }
+}
+
+/// A device refuses what its transport has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the NIC's profile {profile} refuses {what}")]
+pub struct DeviceRefusal {
+    /// What C programs get.
+    pub errno: i32,
+    /// The profile of the card that it is like.
+    pub profile: &'static str,
+    /// What it refuses.
+    pub what: &'static str,
 }
 
 /// One port, the default partition, and every address an index can name. As many READs and atomics as kernel Soft-RoCE
@@ -397,6 +429,7 @@ impl Default for Limits {
             line_rate: 100_000_000_000,
             obeys_congestion: true,
             keeps_early: true,
+            refused_work: RefusedWork::default(),
         }
     }
 }

@@ -90,7 +90,8 @@ pub mod weak;
 mod work;
 
 pub use attributes::{
-    AddressVector, AlternatePath, AttributeMask, Attributes, Capabilities, Limits, MigrationState, Modify,
+    AddressVector, AlternatePath, AttributeMask, Attributes, Capabilities, DeviceRefusal, Limits, MigrationState,
+    Modify, RefusedWork,
 };
 pub use completed_work::{Count, Counts};
 pub use completion::{AsyncEvent, Cause, Completion, CompletionKind, FrameNotes, Queue, Status, TagHeader};

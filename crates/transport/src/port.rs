@@ -115,6 +115,13 @@ pub trait Port {
         false
     }
 
+    /// Whether each packet is to be seen by itself. When false acknowledgements may travel along with requests though
+    /// anyone listens; both are told as packets.
+    #[inline]
+    fn separates_packets(&self) -> bool {
+        self.tracing()
+    }
+
     /// Takes one event.
     fn record(&mut self, event: &trace::Event) {
         let _ = event;

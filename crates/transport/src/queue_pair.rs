@@ -110,6 +110,8 @@ pub struct QueuePair {
     drain_owed: bool,
     /// A congestion notification is owed to the peer.
     cnp_owed: bool,
+    /// The device refuses operations: requests are looked at.
+    refuses_work: bool,
     /// A packet has arrived since the queue pair became ready to receive.
     established: bool,
     probe: ProbeOutcome,
@@ -162,6 +164,7 @@ impl QueuePair {
             requests_next: false,
             drain_owed: false,
             cnp_owed: false,
+            refuses_work: !config.limits.refused_work.work.is_empty(),
             last_cnp: None,
             believed_cnp: None,
             marked_by: None,
@@ -272,6 +275,11 @@ impl QueuePair {
         }
         if matches!(state, State::Reset | State::Init | State::ReadyToReceive) {
             return Err(PostError::WrongState { state, queue: "send" });
+        }
+        if self.refuses_work
+            && let Some(refusal) = self.limits.refused_work.of(operation.name())
+        {
+            return Err(refusal.into());
         }
         // Hardware takes what only a better transport could send, and fails when it comes to it; so does the requester.
         let is_carried = operation.is_of(kind);

@@ -15,6 +15,8 @@ use alloc::vec::Vec;
 use trace::Time;
 use wire::access::{Access, Range, Refusal, Subject};
 
+/// Where chance begins if nothing is said.
+pub const DEFAULT_SEED: u64 = 1;
 /// The most pieces that one piece of payload is cut into.
 const MAX_CUTS: u64 = 4;
 /// The most bytes that wait to be placed; the oldest go when there are more.
@@ -242,21 +244,26 @@ impl Weak {
             pace => (Turn::Wait, pace),
         };
         self.pace = pace;
+        self.plan(now);
         turn
     }
 
-    /// When [`time_has_come`](Weak::time_has_come) wants to be called.
-    pub fn deadline(&mut self, now: Time) -> Option<Time> {
-        if self.pieces.is_empty() {
-            self.places_at = None;
-        } else if self.places_at.is_none() {
-            self.places_at = Some(self.wait(now));
-        }
+    /// When it is to be driven again, after [`time_has_come`](Weak::time_has_come).
+    pub fn deadline(&self) -> Option<Time> {
         let pace = match self.pace {
             Pace::Idle => None,
             Pace::SendsAt(at) | Pace::CompletesAt(at) => Some(at),
         };
         self.places_at.into_iter().chain(pace).min()
+    }
+
+    /// Says when some of what waits is placed.
+    fn plan(&mut self, now: Time) {
+        if self.pieces.is_empty() {
+            self.places_at = None;
+        } else if self.places_at.is_none() {
+            self.places_at = Some(self.wait(now));
+        }
     }
 
     /// Places some of what waits, if it has waited enough. What the queue pair may do
@@ -271,6 +278,7 @@ impl Weak {
             let index = self.below(self.pieces.len() as u64) as usize;
             self.place_at(index, &mut place);
         }
+        self.plan(now);
     }
 }
 

@@ -341,6 +341,9 @@ pub enum PostError {
     /// Tags for a shared receive queue that matches none.
     #[error("this shared receive queue matches no tags")]
     NoTags,
+    /// The card that the device is like does not do it.
+    #[error(transparent)]
+    Device(#[from] crate::DeviceRefusal),
     /// A failure script lets the call fail.
     #[error(transparent)]
     Injected(#[from] crate::InjectedError),
@@ -363,6 +366,7 @@ impl PostError {
             PostError::UsesSrq => "uses_srq",
             PostError::NoReceiveQueue => "no_receive_queue",
             PostError::NoTags => "no_tags",
+            PostError::Device(_) => "refused_by_device",
             PostError::Injected(_) => "injected",
         }
     }

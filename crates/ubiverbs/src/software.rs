@@ -5,6 +5,7 @@ use call_faults::strike;
 use hca::{CompletionChannel, Joins, Nic, Notify, Options, Qp, SharedQueue, SharedQueueKind, limits, multicast};
 use latch::PerProcess;
 use latch::lock;
+use profiles::{Feature, Limit};
 use seam::{
     AsyncEvent, Backend, Channel, CompletionQueue, Congestion, Context, DeviceInfo, DeviceLimits, DeviceMemory, Error,
     Parker, Port, QueuePair, QueuePairSpec, SharedReceiveQueue, Stats, own,
@@ -75,6 +76,7 @@ fn refusal_errno(error: &hca::Error) -> i32 {
     match error {
         hca::Error::System { source, .. } => source.raw_os_error().unwrap_or(EINVAL),
         hca::Error::Memory(error) => error.errno(),
+        hca::Error::Profile(refusal) => refusal.errno,
         hca::Error::Exhausted { .. } => ENOMEM,
         _ => EINVAL,
     }
@@ -173,6 +175,18 @@ struct Opened {
     context: Arc<hca::Context>,
 }
 
+impl Opened {
+    /// Whether the card that the device is like has it.
+    fn offers(&self, function: &'static str, feature: Feature) -> Result<(), hca::Error> {
+        self.told(function, self.context.device().offers(feature).map_err(hca::Error::from))
+    }
+
+    /// Tells the trace of a refusal.
+    fn told<T>(&self, function: &'static str, made: Result<T, hca::Error>) -> Result<T, hca::Error> {
+        made.inspect_err(|error| self.nic.refused(function, refusal_errno(error), error))
+    }
+}
+
 impl Drop for Opened {
     fn drop(&mut self) {
         // They last as long as anything in them, and so does this.
@@ -194,18 +208,20 @@ unsafe impl Context for Opened {
         let memory = self.nic.memory().limits();
         let transport = transport::Limits::default();
         let mut allowed = DeviceLimits::default();
-        allowed.max_queue_pairs = limits::MAX_QP;
-        allowed.max_work_requests = limits::MAX_WR;
-        allowed.max_pieces = limits::MAX_SGE;
-        allowed.max_inline = limits::MAX_INLINE;
+        let limit =
+            |limit: Limit, usual: u32| self.context.device().limit(limit, usual.into()).min(usual.into()) as u32;
+        allowed.max_queue_pairs = limit(Limit::MaxQp, limits::MAX_QP);
+        allowed.max_work_requests = limit(Limit::MaxSendWr, limits::MAX_WR);
+        allowed.max_pieces = limit(Limit::MaxSendSge, limits::MAX_SGE);
+        allowed.max_inline = limit(Limit::MaxInline, limits::MAX_INLINE);
         allowed.max_message = transport::MAX_MESSAGE;
-        allowed.max_reads = transport.max_rd_atomic;
-        allowed.max_reads_of_peer = transport.max_dest_rd_atomic;
-        allowed.max_completions = hca::MAX_ENTRIES;
-        allowed.max_shared_receive_queues = limits::MAX_SRQ;
-        allowed.max_regions = memory.regions;
+        allowed.max_reads = limit(Limit::MaxQpInitRdAtom, transport.max_rd_atomic.into()) as u8;
+        allowed.max_reads_of_peer = limit(Limit::MaxQpRdAtom, transport.max_dest_rd_atomic.into()) as u8;
+        allowed.max_completions = limit(Limit::MaxCqe, hca::MAX_ENTRIES);
+        allowed.max_shared_receive_queues = limit(Limit::MaxSrq, limits::MAX_SRQ);
+        allowed.max_regions = limit(Limit::MaxMr, memory.regions);
         allowed.max_region_length = memory.region_length;
-        allowed.max_windows = memory.windows;
+        allowed.max_windows = limit(Limit::MaxMw, memory.windows);
         allowed.device_memory = memory.device_memory;
         allowed.max_groups = multicast::max_groups();
         allowed.max_group_members = multicast::MAX_MEMBERS;
@@ -238,6 +254,8 @@ unsafe impl Context for Opened {
     ) -> Result<Key, Error> {
         strike(&self.nic, "ibv_reg_mr").map_err(Error::register(length))?;
         self.context.device().works().map_err(Error::register(length))?;
+        let admitted = self.nic.profile_admits_region(self.context.device(), length, access);
+        self.told("ibv_reg_mr", admitted).map_err(Error::register(length))?;
         // SAFETY: the range stays allocated until the key is deregistered, and may change as the rights say.
         unsafe { self.nic.register(address, length, domain, access) }
             .inspect_err(|error| self.nic.refused("ibv_reg_mr", refusal_errno(error), error))
@@ -251,6 +269,7 @@ unsafe impl Context for Opened {
     fn allocate_window(&self, domain: ProtectionDomain, type_2: bool) -> Result<Key, Error> {
         strike(&self.nic, "ibv_alloc_mw").map_err(Error::create("a memory window"))?;
         self.context.device().works().map_err(Error::create("a memory window"))?;
+        self.offers("ibv_alloc_mw", Feature::AllocMw).map_err(Error::create("a memory window"))?;
         self.nic.allocate_window(domain, type_2).map_err(Error::create("a memory window"))
     }
 
@@ -265,6 +284,7 @@ unsafe impl Context for Opened {
     fn allocate_device_memory(&self, length: usize, alignment: usize) -> Result<Arc<dyn DeviceMemory>, Error> {
         strike(&self.nic, "ibv_alloc_dm").map_err(Error::create("device memory"))?;
         self.context.device().works().map_err(Error::create("device memory"))?;
+        self.offers("ibv_alloc_dm", Feature::AllocDm).map_err(Error::create("device memory"))?;
         device_memory::allocate(&self.nic, length, alignment)
     }
 
@@ -275,6 +295,8 @@ unsafe impl Context for Opened {
     ) -> Result<Arc<dyn CompletionQueue>, Error> {
         strike(&self.nic, "ibv_create_cq").map_err(Error::create("a completion queue"))?;
         self.context.device().works().map_err(Error::create("a completion queue"))?;
+        let admitted = self.nic.profile_admits_cq(self.context.device(), capacity);
+        self.told("ibv_create_cq", admitted).map_err(Error::create("a completion queue"))?;
         let channel = match channel {
             Some(channel) => Some(Arc::clone(&own::<OurChannel>(&**channel, "completion channel")?.channel)),
             None => None,
@@ -344,6 +366,7 @@ unsafe impl Context for Opened {
         let queue = self
             .nic
             .create_srq(&self.context, domain, max_wr, max_sge, kind)
+            .inspect_err(|error| self.nic.refused("ibv_create_srq", refusal_errno(error), error))
             .map_err(Error::create("a shared receive queue"))?;
         Ok(Arc::new(OurShared { nic: Arc::clone(&self.nic), queue }))
     }

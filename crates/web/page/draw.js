@@ -278,8 +278,14 @@ function drawMessages(app, g, list, y, strip, receives) {
   const { messages } = model.run;
   const [first, end] = within(list, view.from - list.reach, view.to);
   const height = SIZE.message;
-  if (end - first > (app.box.width - app.gutter) * strip.rows / 5) {
+  if (end - first > (app.box.width - app.gutter) * strip.rows / 5 || overlapping(app, list, first, end, strip)) {
     drawOutstanding(app, g, list, y, strip, receives ? theme.receive : theme.wire);
+    const chosen = app.selected.message;
+    if (chosen >= 0 && messages.lane[chosen] === strip.lane && (messages.queue[chosen] === 1) === receives) {
+      const [x0, x1] = [app.x(model.messages.begins[chosen]), app.x(model.messages.ends[chosen])];
+      g.fillStyle = theme.accent;
+      g.fillRect(x0, y + strip.height - 5, Math.max(2, x1 - x0), 4);
+    }
     return;
   }
   g.font = FONT(10);
@@ -337,6 +343,20 @@ function drawMessages(app, g, list, y, strip, receives) {
   }
 }
 
+// Whether bars would lie on each other: more work requests are under way than there are rows.
+function overlapping(app, list, first, end, strip) {
+  const { begins, ends, rows } = app.model.messages;
+  const until = new Float64Array(strip.rows).fill(-Infinity);
+  let over = 0;
+  for (let place = first; place < end; place++) {
+    const message = list.order[place];
+    const row = Math.min(rows[message], strip.rows - 1);
+    if (begins[message] < until[row] && ends[message] > app.view.from) over++;
+    until[row] = Math.max(until[row], ends[message]);
+  }
+  return over > (end - first) / 5;
+}
+
 const isFailure = (run, message) => {
   const status = run.names[run.messages.status[message]];
   return status !== '' && !/SUCCESS/i.test(status);
@@ -377,7 +397,7 @@ function drawOutstanding(app, g, list, y, strip, colour) {
   g.globalAlpha = 0.55;
   g.fill();
   g.globalAlpha = 1;
-  app.underWay.set(strip, `up to ${trim(most, most < 10 ? 1 : 0)} under way`);
+  app.underWay.set(strip, `up to ${trim(most, most < 10 ? 1 : 0)} ${strip.what === 'receives' ? 'receives posted' : 'under way'}`);
   app.drawn.sums++;
 }
 
@@ -544,7 +564,7 @@ function drawWires(app, g, visible, top) {
     if (row.type === 'lane' && !gaps.has(row.lane)) {
       const at = layout.rows.indexOf(row);
       const gap = row.below ? layout.rows[at - 1] : layout.rows[at + 1];
-      gaps.set(row.lane, gap);
+      if (gap && gap.type === 'gap') gaps.set(row.lane, gap);
     }
   }
   const batches = ARROW_STYLES.map(() => []);
@@ -729,7 +749,8 @@ function crosses(arrows, self, x0, x1, y) {
   return count;
 }
 
-const shortName = (name) => name.replace(/^RDMA_/, '').replace(/ACKNOWLEDGE$/, 'ACK').replace(/_WITH_IMMEDIATE/, '_IMM');
+const shortName = (name) => name.replace(/^(RC|UC|UD|RD|XRC) /, '').replace(/^RDMA[_ ]/, '').replace(/ACKNOWLEDGE$/i, 'ACK')
+  .replace(/[_ ]with[_ ]immediate/i, ' imm');
 
 // Bytes in both directions: the upper lane's hang from its wire, the lower lane's stand on theirs.
 function drawTraffic(app, g, gap, lanes, top) {
@@ -886,7 +907,8 @@ function drawFlagLines(app, g) {
   for (let place = first; place < end; place++) {
     const kind = model.run.events.kind[list.order[place]];
     if (!kindShown(app, kind)) continue;
-    g.strokeStyle = kind === KIND.INJECTED ? theme.injected : theme.lost;
+    const quiet = kind === KIND.ASYNC && !(model.run.events.flags[list.order[place]] & FLAG.ERROR);
+    g.strokeStyle = kind === KIND.INJECTED ? theme.injected : quiet ? theme.accent : theme.lost;
     g.globalAlpha = 0.6;
     const x = Math.round(app.x(list.times[place])) + 0.5;
     g.beginPath();

@@ -26,9 +26,13 @@ function buildRows(model, options) {
   }
 
   const pairs = connections(run).filter((pair) => !options.hiddenLanes.has(pair[0]) && pair.some((lane) => shown(run.lanes[lane].process)));
-  const tight = pairs.length > ROOMY_CONNECTIONS;
-  if (pairs.length > 0) section('Queue pairs', 'work requests of each, and the packets between them');
-  for (const pair of pairs) {
+  const busy = pairs.filter((pair) => pair.some((lane) => hasTraffic(model, lane)));
+  const idle = pairs.filter((pair) => !busy.includes(pair)).flat();
+  // Those whose ends were both recorded come first.
+  busy.sort((a, b) => b.length - a.length);
+  const tight = busy.length > ROOMY_CONNECTIONS;
+  if (busy.length > 0) section('Queue pairs', 'work requests of each, and the packets between them');
+  for (const pair of busy) {
     const collapsed = options.collapsed.has(pair[0]);
     const [a, b] = pair;
     if (collapsed) {
@@ -44,6 +48,9 @@ function buildRows(model, options) {
     if (lower) place(lower);
     y += SIZE.space;
   }
+
+  if (idle.length > 0) section(busy.length > 0 ? 'Idle queue pairs' : 'Queue pairs', 'neither packets nor work requests');
+  for (const lane of idle) place(laneRow(model, lane, false, true));
 
   const regions = run.regions.map((region, index) => index)
     .filter((index) => model.accesses[index].to > 0 && shown(run.regions[index].process));
@@ -88,6 +95,12 @@ function connections(run) {
   return pairs;
 }
 
+function hasTraffic(model, lane) {
+  const has = (kind) => { const list = model.laneList(lane, kind); return list.to > list.from; };
+  const { sends, receives } = model.messages.ofLane[lane];
+  return sends.to + receives.to > 0 || has(KIND.SENT) || has(KIND.RECEIVED);
+}
+
 function programRow(model, process) {
   const { run } = model;
   const has = (kind) => { const list = model.processList(process, kind); return list.to > list.from; };
@@ -110,15 +123,15 @@ function laneRow(model, lane, below, tight) {
   const { run } = model;
   const sends = model.messages.ofLane[lane].sends;
   const receives = model.messages.ofLane[lane].receives;
-  const sendRows = Math.min(sends.rows, tight ? 3 : MESSAGE_ROWS_MAX);
+  const sendRows = Math.min(sends.rows, tight ? 4 : MESSAGE_ROWS_MAX);
   const receiveRows = receives.rows > 0 ? 1 : 0;
   const calls = model.laneList(lane, KIND.CALL);
   const engine = model.laneList(lane, KIND.ENGINE);
   const strips = [];
   if (calls.to > calls.from) strips.push({ what: 'call', height: SIZE.strip });
   if (engine.to > engine.from) strips.push({ what: 'engine', height: 8 });
-  if (sendRows > 0) strips.push({ what: 'sends', height: sendRows * (SIZE.message + 2), rows: sendRows });
-  if (receiveRows > 0) strips.push({ what: 'receives', height: SIZE.message + 2, rows: receiveRows });
+  if (sendRows > 0) strips.push({ what: 'sends', lane, height: sendRows * (SIZE.message + 2), rows: sendRows });
+  if (receiveRows > 0) strips.push({ what: 'receives', lane, height: SIZE.message + 2, rows: receiveRows });
   strips.push({ what: 'wire', height: SIZE.wire });
   if (below) strips.reverse();
   let y = 4;

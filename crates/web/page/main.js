@@ -51,6 +51,8 @@ function start(run, unpackedAfter) {
     canvas.style.height = `${height}px`;
     sizeCanvas(canvas, width, height, app.ratio);
     relayout();
+    // A canvas is empty when its size has changed: it is drawn before the browser shows it.
+    draw();
   };
 
   // ---- what is in view

@@ -13,7 +13,7 @@ const TROUBLE_FLAGS = FLAG.AGAIN | FLAG.LOST | FLAG.DUPLICATE | FLAG.NAK | FLAG.
 const STEP = { POSTED: 0, SENT: 1, ARRIVED: 2, PLACED: 3, COMPLETED: 4, POLLED: 5 };
 
 // Work requests under way at once are drawn in so many rows at most.
-const MESSAGE_ROWS_MAX = 4;
+const MESSAGE_ROWS_MAX = 5;
 const SPAN_ROWS_MAX = 4;
 
 function buildModel(run) {

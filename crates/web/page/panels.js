@@ -250,13 +250,22 @@ function showSummary(app) {
   inspector.append(element('p', { class: 'muted' }, `${duration(model.end)}, ${counted(run.processes.length, 'process', 'processes')}, ${counted(run.lanes.length, 'queue pair', 'queue pairs')}`),
     element('div', { class: 'figures' },
       figure(run.messages.count, 'work requests'), figure(totals.sent, 'packets or trains'),
-      figure(totals.lost + totals.dropped, 'lost or dropped', true), figure(totals.again, 'sent again', true),
-      figure(totals.errors, 'completions with an error', true), figure(totals.naks, 'refused', true)));
+      figure(totals.lost, 'packets never arrived', true), figure(totals.dropped, 'packets dropped', true),
+      figure(totals.again, 'sent again', true), figure(totals.naks, 'refused', true), figure(totals.errors, 'completed with an error', true)));
   const flags = model.notable.flags;
   const notable = element('div', { class: 'links' });
-  for (let place = flags.from; place < Math.min(flags.to, 12); place++) {
+  // Each name once, findings first.
+  const names = new Map();
+  for (let place = flags.from; place < flags.to; place++) {
     const event = flags.order[place];
-    notable.append(link(nameText(run, events.name[event]) || kindText(run, event), kindText(run, event).toLowerCase(), () => app.select({ event }, true)));
+    const key = `${events.kind[event]} ${events.name[event]}`;
+    if (!names.has(key)) names.set(key, { event, count: 0 });
+    names.get(key).count++;
+  }
+  const rank = ({ event }) => [KIND.FINDING, KIND.INJECTED, KIND.ASYNC].indexOf(events.kind[event]);
+  for (const { event, count } of [...names.values()].sort((a, b) => rank(a) - rank(b)).slice(0, 14)) {
+    const kind = kindText(run, event).toLowerCase();
+    notable.append(link(nameText(run, events.name[event]) || kind, count > 1 ? `${kind}, ${grouped(count)} times` : kind, () => app.select({ event }, true)));
   }
   if (notable.childElementCount > 0) part(app, 'Findings, failures and asynchronous events', notable);
   const troubles = model.notable.trouble;

@@ -229,6 +229,35 @@ static void unknown_bits(void)
 	close_bench(&b);
 }
 
+/* A queue pair with so much inline data, on a NIC that is like a card with 101 bytes of it. */
+static struct ibv_qp *on_a_card(struct bench *b, uint32_t max_inline_data)
+{
+	setenv("UBIVERBS_NIC", "irdma", 1);
+	*b = open_bench();
+	struct ibv_qp_init_attr init = {.send_cq = b->cq, .recv_cq = b->cq, .qp_type = IBV_QPT_RC,
+		.cap = {1, 1, 1, 1, max_inline_data}};
+
+	return ibv_create_qp(b->pd, &init);
+}
+
+static void more_than_the_card_has(void)
+{
+	struct bench b;
+
+	NEED(!on_a_card(&b, 128));
+	close_bench(&b);
+}
+
+static void as_much_as_the_card_has(void)
+{
+	struct bench b;
+	struct ibv_qp *qp = on_a_card(&b, 101);
+
+	NEED(qp);
+	NEED(!ibv_destroy_qp(qp));
+	close_bench(&b);
+}
+
 static void unsupported(void)
 {
 	struct bench b = open_bench();
@@ -366,4 +395,4 @@ CASES({"UV-0801", not_a_transition, all_is_well}, {"UV-0802", attribute_missing,
       {"UV-0826", unsupported, all_is_well}, {"UV-0827", destroyed_twice, all_is_well},
       {"UV-0828", list_leads_nowhere, all_is_well}, {"UV-0830", manager_state, manager_own_address},
       {"UV-0831", manager_address, manager_own_address}, {"UV-0832", private_data_too_long, private_data_fits},
-      {"UV-0899", another_refusal, all_is_well})
+      {"UV-0833", more_than_the_card_has, as_much_as_the_card_has}, {"UV-0899", another_refusal, all_is_well})

@@ -673,6 +673,47 @@ static void receive_without_key(void)
 	close_bench(&b);
 }
 
+/* So many messages go to and fro. */
+#define ROUNDS 64
+
+/* One queue pair writes a byte, the other writes it back, and so on; each is told of it by a receive, or looks itself. */
+static void answer(enum ibv_wr_opcode opcode)
+{
+	struct bench b = open_patient_pair();
+	volatile char *there = b.buffer + 1024, *back = b.buffer + 2048;
+	struct ibv_sge out = piece(&b, 0, 1);
+	int told = opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+
+	for (int round = 1; round <= ROUNDS; round++) {
+		for (int side = 0; side < 2; side++) {
+			volatile char *at = side ? back : there;
+
+			if (told)
+				post_recv(b.qp[!side], 100, NULL);
+			b.buffer[0] = (char)round;
+			post_rdma(b.qp[side], 1, opcode, &out, (const void *)at, b.mr->rkey);
+			if (told)
+				poll_success(b.cq, 2);
+			while (*at != round)
+				;
+		}
+		if (!told)
+			poll_success(b.cq, 2);
+	}
+	close_bench(&b);
+}
+
+/* UV-0230 */
+static void answer_by_memory(void)
+{
+	answer(IBV_WR_RDMA_WRITE);
+}
+
+static void answer_by_immediate(void)
+{
+	answer(IBV_WR_RDMA_WRITE_WITH_IMM);
+}
+
 CASES({"UV-0201", change_under_way, change_after_completion},
       {"UV-0202", overlap_receives, receive_side_by_side},
       {"UV-0203", post_receive_twice, receive_side_by_side},
@@ -701,4 +742,5 @@ CASES({"UV-0201", change_under_way, change_after_completion},
       {"UV-0226", send_empty_piece, send_distant_pieces},
       {"UV-0227", receive_into_overlapping_pieces, receive_into_pieces},
       {"UV-0228", open_everything, keep_everything},
-      {"UV-0229", receive_without_key, receive_with_present_key})
+      {"UV-0229", receive_without_key, receive_with_present_key},
+      {"UV-0230", answer_by_memory, answer_by_immediate})

@@ -27,4 +27,4 @@ pub use netlink::{netlink, reports};
 pub use ring::{ring, ring_under_attack};
 pub use scripts::scripts;
 pub use socket_messages::socket_messages;
-pub use texts::{endpoint, logs, probes, settings, tables};
+pub use texts::{endpoint, logs, probes, recordings, settings, tables};

@@ -4,7 +4,10 @@
 use checks::{Absent, Checker, Settings};
 use host::steering::probe::{Probe, ProbeAnswer};
 use link::faults::{Chance, Plan};
+use recording::block::BLOCK_BYTES;
+use recording::{BlockStart, BlockWriter, Entry, FileHeader, Reader};
 use std::ffi::OsStr;
+use std::io::Cursor;
 use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
@@ -67,6 +70,44 @@ pub fn logs(bytes: &[u8]) {
         last = event.at;
     }
     checker.finish(last, &mut Absent, &mut |finding| told += finding.to_string().len());
+}
+
+/// Takes bytes for a recording, or for the records of its only block. What is read is written again and read the same.
+///
+/// # Panics
+/// If an event is another one after it was written and read.
+pub fn recordings(bytes: &[u8]) {
+    let is_file = bytes.starts_with(&recording::header::FILE_MAGIC);
+    let mut file = if is_file { bytes.to_vec() } else { recording_of(|_, _| {}) };
+    if !is_file {
+        let head = BLOCK_BYTES + recording::block::BLOCK_HEAD_BYTES;
+        file.truncate(head);
+        file.extend_from_slice(&bytes[..bytes.len().min(BLOCK_BYTES - recording::block::BLOCK_HEAD_BYTES)]);
+        let length = (file.len() - head) as u32;
+        file[BLOCK_BYTES + 4..BLOCK_BYTES + 8].copy_from_slice(&length.to_le_bytes());
+    }
+    let Ok(mut reader) = Reader::new(Cursor::new(&file)) else { return };
+    let mut events = Vec::new();
+    while let Ok(Some(entry)) = reader.next_entry() {
+        if let Entry::Event(event) = entry {
+            events.push(event);
+        }
+    }
+    for event in events {
+        let file = recording_of(|writer, block| assert!(writer.event(block, &event), "a block has room for an event"));
+        let mut reader = Reader::new(Cursor::new(&file)).expect("a recording");
+        assert_eq!(reader.next_entry().expect("memory can be read"), Some(Entry::Event(event)));
+    }
+}
+
+/// A recording of one block.
+fn recording_of(fill: impl FnOnce(&mut BlockWriter, &mut [u8])) -> Vec<u8> {
+    let mut file = FileHeader::default().to_bytes();
+    file.resize(2 * BLOCK_BYTES, 0);
+    let mut writer = BlockWriter::default();
+    writer.begin(&mut file[BLOCK_BYTES..], &BlockStart::default());
+    fill(&mut writer, &mut file[BLOCK_BYTES..]);
+    file
 }
 
 /// Takes bytes for what a program's user sets: a plan of faults, what is logged, which rules are on, the name of a

@@ -68,6 +68,11 @@ fn logs_replay() {
 }
 
 #[test]
+fn recordings_replay() {
+    play("recordings", 5000, fuzzing::recordings);
+}
+
+#[test]
 fn endpoints_replay() {
     play("endpoint", 20_000, fuzzing::endpoint);
 }

@@ -19,7 +19,6 @@ const BROKEN: &str = "[[failure]]
 after = { messages = 60 }
 device = 'ubi_lo'
 do = 'qp-error'
-process = '#1'
 ";
 
 pub fn tests() -> Vec<Test> {
@@ -114,7 +113,7 @@ fn writes(stage: &Stage) -> Result<(), String> {
         // Search finds it by its sequence number.
         let psn = sent["fields"]["psn"].as_str().unwrap().replace('\u{202f}', "");
         assert!(page.number(&format!("ubiverbs.search('psn:{psn}')")) >= 2.0);
-        page.ask("ubiverbs.show('latency')");
+        page.ask("(ubiverbs.fit(), ubiverbs.show('latency'))");
         assert!(page.text("document.getElementById('latency-view').innerText").contains("WRITE, 16 KiB"));
     })
 }

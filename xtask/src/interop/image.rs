@@ -47,8 +47,8 @@ pub fn file_system(place: &Path) -> PathBuf {
     place.join("initramfs")
 }
 
-/// Makes both files. `program` is one more that the guest gets.
-pub fn build(unpacked: &Path, program: &Path, place: &Path) -> Result<(), String> {
+/// Makes both files. `programs` are more that the guest gets.
+pub fn build(unpacked: &Path, programs: &[&Path], place: &Path) -> Result<(), String> {
     let mut files = Vec::new();
     walk(unpacked, unpacked, &mut files)?;
     let kernel_file = files
@@ -67,8 +67,10 @@ pub fn build(unpacked: &Path, program: &Path, place: &Path) -> Result<(), String
     }
     archive.file("init", 0o755, INIT.as_bytes());
     archive.file(&format!("usr/bin/{}", super::COPY_CHECK), 0o755, super::COPY_CHECK_SCRIPT.as_bytes());
-    let code = fs::read(program).map_err(|e| format!("cannot read {}: {e}", program.display()))?;
-    archive.file(&format!("usr/bin/{}", name(program)), 0o755, &code);
+    for program in programs {
+        let code = fs::read(program).map_err(|e| format!("cannot read {}: {e}", program.display()))?;
+        archive.file(&format!("usr/bin/{}", name(program)), 0o755, &code);
+    }
     let mut missing: BTreeSet<&str> = PROGRAMS.into();
     for path in files.iter().filter(|path| is_wanted(path)) {
         missing.remove(name(path));

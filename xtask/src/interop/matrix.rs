@@ -248,6 +248,12 @@ pub fn run(place: &Path, lib: &Path, options: &Options) -> Result<(), String> {
     let (lib, faults) = (lib.to_path_buf(), options.faults.clone());
     let mut bench = Bench { guest, lib, path, faults, logs, captures, capture: options.capture, port: 18_600 };
     let gids = bench.gids()?;
+    let card = if options.only.is_empty() && options.faults.is_none() { bench.card() } else { Ok(()) };
+    println!(
+        "{}, profile rxe: {}",
+        super::CARDS,
+        card.as_ref().map_or_else(|why| format!("FAILED:\n{why}"), |()| "ok".into())
+    );
     for program in PROGRAMS.into_iter().chain([marked]) {
         // The ways round take turns, so that all of them meet what else the machine does meanwhile.
         for (family, server, column) in (0..options.repeat).flat_map(|_| chosen(program)) {
@@ -272,6 +278,7 @@ pub fn run(place: &Path, lib: &Path, options: &Options) -> Result<(), String> {
     fs::write(&to, json).map_err(|e| format!("cannot write {}: {e}", to.display()))?;
     print!("\n{}", table(&report.pairs));
     println!("{} passed, {} failed; kernel {}; see {}", report.passed, report.failed, report.kernel, to.display());
+    card.map_err(|why| format!("the profile rxe is not what the kernel is:\n{why}"))?;
     if report.failed == 0 { Ok(()) } else { Err(format!("{} pairs failed", report.failed)) }
 }
 
@@ -314,6 +321,26 @@ struct Bench {
 }
 
 impl Bench {
+    /// Whether our NIC with the profile of kernel Soft-RoCE tells, grants and refuses what the kernel does.
+    fn card(&mut self) -> Result<(), String> {
+        let theirs = self.guest.run(&format!("{} tells {KERNEL_DEVICE}", super::CARDS), PAIR_TIMEOUT)?;
+        let mut ours = self.ours(&format!("{} tells", super::CARDS));
+        let ours = ours.env("UBIVERBS_NIC", "rxe").env("UBIVERBS_NICS", "1").output();
+        let ours = ours.map_err(|e| format!("{} did not start: {e}", super::CARDS))?;
+        let said = String::from_utf8_lossy(&ours.stdout);
+        if theirs.status != 0 || !ours.status.success() || theirs.said.is_empty() {
+            let errors = String::from_utf8_lossy(&ours.stderr);
+            return Err(format!("it did not end well: {}{said}{errors}", theirs.said));
+        }
+        let differ = theirs.said.lines().zip(said.lines()).filter(|(theirs, ours)| theirs != ours);
+        let mut lines: Vec<String> =
+            differ.map(|(theirs, ours)| format!("kernel: {theirs}; profile: {ours}")).collect();
+        if theirs.said.lines().count() != said.lines().count() {
+            lines.push("one of both says more".into());
+        }
+        if lines.is_empty() { Ok(()) } else { Err(lines.join("\n")) }
+    }
+
     /// Where the addresses of both families stand.
     fn gids(&mut self) -> Result<[Indices; 2], String> {
         let theirs = self.guest.run(&format!("ibv_devinfo -v -d {KERNEL_DEVICE}"), PAIR_TIMEOUT)?.said;

@@ -160,13 +160,58 @@ static void *touch(void *unused)
 	return NULL;
 }
 
+static char *of_a_function_that_returned(void)
+{
+	char local[64];
+	char *volatile gone = local;
+
+	memset(local, 7, sizeof(local));
+	return gone;
+}
+
+/* Work on memory that the program does not have any more, which only the NIC touches. */
+static void wrong_work(const char *kind)
+{
+	struct ibv_context *context = open_lo();
+	struct ibv_pd *pd = context ? ibv_alloc_pd(context) : NULL;
+	struct end ends[2] = {{0}, {0}};
+	struct ibv_sge in, out;
+	struct ibv_mr *mr = NULL;
+
+	NEED(pd);
+	for (int i = 0; i < 2; i++)
+		open_end(&ends[i], context, pd);
+	for (int i = 0; i < 2; i++)
+		NEED(!connect_to(ends[i].qp, ends[1 - i].qp->qp_num));
+	in = (struct ibv_sge){(uintptr_t)ends[1].memory, 64, ends[1].mr->lkey};
+	out = (struct ibv_sge){(uintptr_t)ends[0].memory, 64, ends[0].mr->lkey};
+	memset(ends[0].memory, 1, 4096);
+	if (!strcmp(kind, "late-receive"))
+		NEED(!receive(ends[1].qp, 1, &in));
+	if (strcmp(kind, "freed-send"))
+		free(ends[1].memory);
+	else
+		free(ends[0].memory);
+	if (!strcmp(kind, "stack")) {
+		mr = ibv_reg_mr(pd, of_a_function_that_returned(), 64, IBV_ACCESS_LOCAL_WRITE);
+		NEED(mr);
+		out = (struct ibv_sge){(uintptr_t)mr->addr, 64, mr->lkey};
+	}
+	if (!strcmp(kind, "freed-receive"))
+		NEED(!receive(ends[1].qp, 1, &in));
+	NEED(!post(ends[0].qp, 1, IBV_WR_SEND, &out, IBV_SEND_SIGNALED, 0));
+	completion(ends[0].sent);
+}
+
 /* The wrongs, after the NIC was used. */
 static void wrong(const char *kind)
 {
 	char *memory = malloc(64), *volatile gone = memory;
 	pthread_t thread;
 
-	if (!strcmp(kind, "address")) {
+	if (strchr(kind, '-') || !strcmp(kind, "stack")) {
+		wrong_work(kind);
+	} else if (!strcmp(kind, "address")) {
 		free(memory);
 		printf("%d\n", *gone);
 	} else if (!strcmp(kind, "thread")) {

@@ -7,8 +7,10 @@
 //! - `pyverbs`: rdma-core's own tests, in Python
 //! - `sanitizers`: programs built with sanitizers
 //! - `scripts`: a program that failure scripts break
+//! - `cards`: a program on NICs that are like cards
 //! - `library`: where the libraries are, and how programs are run on them
 
+mod cards;
 mod library;
 mod programs;
 mod pyverbs;

@@ -31,7 +31,8 @@ fn compile(compiler: &str, sanitizer: &str) -> Option<PathBuf> {
 fn run(link: Link, program: &Path, arguments: &[&str]) -> (Output, String) {
     let preloaded = ["libibverbs.so.1", "librdmacm.so.1"].map(|name| directory().join(name).display().to_string());
     let mut command = on_link(link, "env");
-    command.arg(format!("LD_PRELOAD={}", preloaded.join(":"))).arg(program).args(arguments);
+    command.arg(format!("LD_PRELOAD={}", preloaded.join(":"))).arg("ASAN_OPTIONS=detect_stack_use_after_return=1");
+    command.arg(program).args(arguments);
     let output = command.output().unwrap();
     let said = library::show(&program.display().to_string(), &output);
     (output, said)
@@ -49,5 +50,16 @@ fn sanitizers_start_and_find_what_is_wrong_and_nothing_else() {
         }
         let (_, said) = run(Link::SharedMemory, &program, &[sanitizer]);
         assert!(is_reported(&said), "{said}");
+        // What only the NIC touches.
+        let accesses =
+            [("freed-send", "reads"), ("freed-receive", "writes"), ("late-receive", "writes"), ("stack", "reads")];
+        for (mistake, access) in accesses.into_iter().filter(|_| sanitizer == "address") {
+            for link in [Link::SharedMemory, Link::Udp] {
+                let (ended, said) = run(link, &program, &[mistake]);
+                let told =
+                    said.contains("ERROR: AddressSanitizer") && said.contains(&format!("the NIC {access} 64 bytes"));
+                assert!(!ended.status.success() && told, "{mistake}: {said}");
+            }
+        }
     }
 }

@@ -162,6 +162,13 @@ fn not_posted(model: &Model, qpn: Qpn, wr_id: u64, queue: Queue, reason: &str) -
             format!("{bytes} bytes cannot be sent as one message"),
             "messages have at most 2^31 bytes, and raw frames at least the 14 of an Ethernet header".into(),
         ),
+        "refused_by_device" => (
+            CARD_REFUSES,
+            format!("the card that the NIC is like does not do {opcode}, though queue pairs of type {kind} may"),
+            "have another way for cards that lack it, such as a SEND for immediate data; `ubiverbs run --nic show NAME` \
+             prints what a card does not have"
+                .into(),
+        ),
         other => (REFUSED, other.into(), "see ibv_post_send(3) and ibv_post_recv(3)".into()),
     };
     let finding = Finding::new(rule, Subject::QueuePair(qpn), format!("{what} was not posted: {why}"), advice);

@@ -95,6 +95,7 @@ rules! {
         PIECES_OVERLAP = 227 Error "pieces of one work request overlap where the NIC writes";
         EVERYTHING_IS_OPEN = 228 Warning "peers may reach the whole address space";
         KEY_NEVER_SET = 229 Error "a piece of a work request has key 0";
+        ANSWERS_UNTOLD = 230 Warning "a program answers WRITEs that nothing has told it of";
     }
 
     posting {
@@ -269,6 +270,7 @@ rules! {
         CM_STATE = 830 Error "a call of the connection manager in the wrong order";
         CM_ADDRESS = 831 Error "an address cannot be used or not be reached";
         PRIVATE_DATA = 832 Error "more private data than the message has room for";
+        CARD_REFUSES = 833 Error "the card that the NIC is like does not do this";
         REFUSED = 899 Error "a call was refused";
     }
 

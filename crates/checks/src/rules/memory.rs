@@ -5,7 +5,10 @@ mod contents;
 mod pieces;
 mod registration;
 mod sharing;
+mod untold;
 mod windows;
+
+pub(super) use untold::Untold;
 
 use alloc::format;
 use alloc::string::String;

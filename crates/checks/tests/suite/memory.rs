@@ -532,3 +532,50 @@ fn a_piece_names_a_region_by_its_lkey() {
     script.shows(202, &["receive with wr_id 2", "receive with wr_id 1"]).keeps(213);
     script.dereg(KEY).receive(17, 3, &[(BUFFER, 64, local)]).shows(213, &["receive with wr_id 3"]);
 }
+
+/// A WRITE of the peer comes, and the program posts one back; `between` happens in between.
+fn write_comes(script: &mut Script, opcode: Opcode, wr_id: u64, between: impl FnOnce(&mut Script)) {
+    let mut headers = Headers::new(opcode, Qpn::new(17), Psn::new(wr_id as u32));
+    headers.reth = Some(Reth { va: BUFFER, rkey: Key::new(KEY), len: 8 });
+    script.happens(Some(17), Kind::PacketReceived { headers, payload_len: 8, packets: 1 });
+    between(script);
+    script.send(17, Send { opcode: "RDMA_WRITE", remote: Some((0x1000, 7)), ..send(wr_id) }).sent(17, wr_id);
+    script.polls_of(CQ, 17, wr_id);
+}
+
+#[test]
+fn answers_to_writes_that_nothing_has_told_of_are_told() {
+    let mut script = connected();
+    for wr_id in 0..40 {
+        write_comes(&mut script, Opcode::RcWriteOnly, wr_id, |_| {});
+    }
+    script.shows(230, &["32 times", "QP 0x11", "looks at memory"]);
+}
+
+#[test]
+fn posts_that_something_else_may_have_caused_are_no_answers() {
+    // A completion is polled after each WRITE has come: that may be what the program waits for.
+    let mut script = connected();
+    for wr_id in 0..100 {
+        script.send(17, send(1000 + wr_id)).sent(17, 1000 + wr_id);
+        write_comes(&mut script, Opcode::RcWriteOnly, wr_id, |script| {
+            script.polls_of(CQ, 17, 1000 + wr_id);
+        });
+    }
+    script.keeps(230);
+    // It comes with immediate data.
+    let mut script = connected();
+    for wr_id in 0..100 {
+        write_comes(&mut script, Opcode::RcWriteOnlyImmediate, wr_id, |_| {});
+    }
+    script.keeps(230);
+    // Now and then the program posts without any WRITE before it.
+    let mut script = connected();
+    for wr_id in 0..100 {
+        write_comes(&mut script, Opcode::RcWriteOnly, wr_id, |_| {});
+        if wr_id % 30 == 29 {
+            script.send(17, send(1000 + wr_id)).sent(17, 1000 + wr_id).polls_of(CQ, 17, 1000 + wr_id);
+        }
+    }
+    script.keeps(230);
+}

@@ -49,6 +49,8 @@ pub struct Plan {
     pub options: Vec<OsString>,
     /// Looks at what a run has written, and fails if it is wrong: a line of the shell.
     pub check: Option<OsString>,
+    /// Variables for the command and the server.
+    pub environment: Vec<(&'static str, OsString)>,
 }
 
 /// A script, and where chance begins.
@@ -250,6 +252,7 @@ impl Runner<'_> {
         command.env(SCRIPT_RUN, run_name);
         // The last line is the program's.
         command.env(hca::environment::NOTE_FAILURES, "0");
+        command.envs(self.plan.environment.iter().map(|(name, value)| (name, value)));
         // By the environment, so that a command which is `ubiverbs run` itself obeys, too.
         for variable in [SCRIPT_VARIABLE, SCRIPT_SEED, SCRIPT_REPORT] {
             command.env_remove(variable);

@@ -201,7 +201,7 @@ pub fn seconds(time: std::time::Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
 }
 
-fn signal_name(signal: i32) -> String {
+pub fn signal_name(signal: i32) -> String {
     const NAMES: [(i32, &str); 13] = [
         (libc::SIGSEGV, "SIGSEGV"),
         (libc::SIGBUS, "SIGBUS"),

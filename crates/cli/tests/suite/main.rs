@@ -6,6 +6,7 @@
 //! - `completions`: what shells are told to complete
 //! - `demo`: `demo` between two processes
 //! - `devices`: `devices` and `explain`
+//! - `litmus`: `litmus`
 //! - `run`: `run`, as far as it goes without libraries
 //! - `simulate`: `simulate`
 //! - `simulated`: `demo` on simulated hosts
@@ -20,6 +21,7 @@ mod colours;
 mod completions;
 mod demo;
 mod devices;
+mod litmus;
 mod program;
 mod run;
 mod simulate;

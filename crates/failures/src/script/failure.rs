@@ -6,10 +6,10 @@ use core::net::{IpAddr, Ipv6Addr};
 
 use toml::de::DeValue;
 
-use super::reader::{Item, Table};
 use super::{CallTrigger, ConnectionPlace, Failure, Named, Nanos, Of, PairPlace, Place, Since, Start, When};
 use crate::action::{Action, Direction, Hook};
 use crate::error::ScriptError;
+use crate::text::{Item, Table};
 use crate::words;
 
 /// Keys that say when and where.

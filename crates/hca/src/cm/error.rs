@@ -15,6 +15,9 @@ pub enum CmError {
     /// No port.
     #[error(transparent)]
     Port(#[from] PortError),
+    /// The card that the device is like has no connection manager.
+    #[error(transparent)]
+    Card(#[from] profiles::Refusal),
     /// The address is this host's, but not a device's.
     #[error("{0} belongs to no device of this host")]
     NoDevice(IpAddr),
@@ -41,6 +44,7 @@ impl CmError {
             CmError::Id(IdError::Exhausted) => libc::ENOMEM,
             CmError::Id(_) => libc::EINVAL,
             CmError::Port(error) => error.errno(),
+            CmError::Card(refusal) => refusal.errno,
             CmError::NoDevice(_) => libc::ENODEV,
             CmError::NoRoute { source, .. } => source.raw_os_error().unwrap_or(libc::ENETUNREACH),
             CmError::NoNeighbour(_) => libc::ETIMEDOUT,

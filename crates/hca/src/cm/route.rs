@@ -8,6 +8,7 @@ use ::cm::IdError;
 use ::cm::id::LocalAddress;
 use ::cm::id::address::{is_link_local, with_scope};
 use ::host::descriptor::udp_socket;
+use profiles::Feature;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use wire::{Gid, ROCE_PORT};
@@ -32,7 +33,8 @@ impl DeviceAddress {
     /// That address of one of a device's ports.
     fn on(device: &Arc<Device>, gid: Gid) -> Option<DeviceAddress> {
         device.ports().find_map(|port| {
-            let index = port.port().gids.iter().position(|entry| *entry == Some(gid))?;
+            // Of two entries of one address the second is that of RoCE version 2.
+            let index = port.port().gids.iter().rposition(|entry| *entry == Some(gid))?;
             let (device, port) = (Arc::clone(device), port.port_number());
             Some(DeviceAddress { device, port, gid, index: u8::try_from(index).ok()? })
         })
@@ -47,6 +49,13 @@ impl Nic {
             self.follow_interfaces().ok()?;
             self.known_place(address, scope)
         });
+        let gid = Gid::from_ip(address);
+        let refused = |device: Arc<Device>| DeviceAddress::on(&device, gid).and(device.offers(Feature::Manager).err());
+        if found.is_none()
+            && let Some(refusal) = self.shown_devices().into_iter().find_map(refused)
+        {
+            return Err(refusal.into());
+        }
         found.ok_or_else(|| match udp_socket(with_scope(address, 0, scope)) {
             Ok(_) => CmError::NoDevice(address),
             Err(_) => IdError::NotLocal(address).into(),
@@ -91,7 +100,8 @@ impl Nic {
     /// What [`place`](Nic::place) returns, as far as it is known already.
     pub(crate) fn known_place(&self, address: IpAddr, scope: u32) -> Option<DeviceAddress> {
         let gid = Gid::from_ip(address);
-        let find = |devices: Vec<Arc<Device>>, gid: Gid| {
+        let find = |mut devices: Vec<Arc<Device>>, gid: Gid| {
+            devices.retain(|device| device.offers(Feature::Manager).is_ok());
             let is_there = |device: &&Arc<Device>| scope == 0 || device.interface_index() == scope;
             devices.iter().filter(is_there).find_map(|device| DeviceAddress::on(device, gid))
         };

@@ -142,6 +142,12 @@ fn run(engine: &Engine, nic: &Weak<Nic>) {
             engine.bell.signal().hear();
         }
         let Some(nic) = nic.upgrade() else { return };
+        // Of a program that polls it would say every 50 us that the engine has looked at it.
+        if let Ok(ready) = ready
+            && !(matches!(sleep, Sleep::Leased { .. }) && ready == 0)
+        {
+            nic.ground.records.engine_woke(sleep.wake_reason(ready).name());
+        }
         if until_tick.is_some() {
             nic.ground.records.trace.tick(nic.now().as_nanos());
         }

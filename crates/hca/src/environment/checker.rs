@@ -25,7 +25,7 @@ pub(crate) fn asked() -> Option<Asked> {
             let _ = settings.obey(&shortened(&word)).map_err(told);
         }
     }
-    Some(Asked { settings, format, spool, listeners: Vec::new() })
+    Some(Asked { settings, format, spool, listeners: Vec::new(), recorder: Default::default() })
 }
 
 /// Reads the text of a variable: whether it asks for something, how that looks, and words about rules.

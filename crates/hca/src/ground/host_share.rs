@@ -1,6 +1,7 @@
 //! The host's devices, and what this process has of its host: slots, queue pair numbers, ports, and the right to hear
 //! which other processes end.
 
+use crate::ground::nic_links::BlackHole;
 use crate::objects::device::Device;
 use crate::objects::numbers::Numbers;
 use ::host::ports::Ports;
@@ -32,6 +33,15 @@ impl HostShare {
     pub fn port_devices(&self) -> Vec<Arc<Device>> {
         let devices = self.devices.read();
         devices.iter().filter(|device| !device.is_unplugged()).flat_map(Device::ports).cloned().collect()
+    }
+
+    /// What devices send to themselves, where the cards that they are like do not have it arrive.
+    pub fn without_loopback(&self) -> Vec<BlackHole> {
+        let devices = self.port_devices();
+        let silent = devices.iter().filter(|device| device.profile().is_some_and(|profile| !profile.loopback));
+        let addresses =
+            silent.flat_map(|device| device.port().gids.iter().flatten().map(|gid| gid.to_ip()).collect::<Vec<_>>());
+        addresses.map(|address| BlackHole { from: Some(address), to: Some(address) }).collect()
     }
 
     /// The place of a device among all, by its number.

@@ -38,6 +38,11 @@ impl Records {
         }
     }
 
+    /// The engine's thread has woken. Logs do not have it: it happens too often.
+    pub fn engine_woke(&self, reason: &'static str) {
+        self.trace.record_only(|| Event { at: self.clock.nanos(), qpn: None, kind: Kind::EngineWoke { reason } });
+    }
+
     /// A completion of this queue pair was lost.
     #[cold]
     pub fn cq_overflowed(&self, now: Time, qpn: Qpn, cq: &CompletionQueue) {

@@ -29,7 +29,8 @@ impl Nic {
 
     /// Changes where what is sent disappears.
     pub fn set_black_holes(&self, holes: &[BlackHole]) {
-        *self.ground.links.black_holes.write() = holes.to_vec();
+        let holes = holes.iter().copied().chain(self.ground.host.without_loopback()).collect();
+        *self.ground.links.black_holes.write() = holes;
         self.ground.links.ways_changed();
         self.each_qp(|qp| qp.follow_ways(&self.ground));
         self.after_call(self.now());

@@ -6,12 +6,14 @@
 use crate::interfaces::{FIRST_NIC_NUMBER, Interface};
 use latch::Rank;
 use latch::plain::{Guard, Mutex, RwLock};
+use profiles::{Family, Feature, Grant, Limit, Profile, Refusal};
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLockReadGuard};
 use transport::Counters;
 use transport::packet_counters::ip_header;
+use transport::weak::Weakness;
 use wire::{Gid, Mtu, Opcode};
 
 /// How many entries a GID table has. Always more than there are addresses: programs expect empty ones.
@@ -32,6 +34,8 @@ pub struct Device {
     port_name: String,
     interface: (String, u32),
     port: RwLock<Port>,
+    /// Which card it is like, if it is like one.
+    profile: Option<&'static Profile>,
     /// The ports that belong to it, from 2 on; a further port has none.
     further: Vec<Arc<Device>>,
     /// What was counted by queue pairs that are gone, and by queue pair 1.
@@ -127,6 +131,12 @@ pub struct Port {
     pub rate: LinkRate,
     /// Whether packets are neither sent nor received, because it was broken on purpose.
     pub is_cut: bool,
+    /// Which entries say that they are of RoCE version 1: none, unless the device is like a card that has some.
+    v1: Vec<usize>,
+    /// Which card the device is like.
+    profile: Option<&'static Profile>,
+    /// Where addresses stand that the card has elsewhere.
+    dense: Vec<Option<Gid>>,
     /// What its interface is like: whether it is up, and its addresses.
     interface: (bool, Vec<Gid>),
     imposed: Imposed,
@@ -167,6 +177,7 @@ impl Device {
             guid: guid(interface),
             number: interface.number,
             port_number,
+            profile: interface.profile,
             further,
             interface: (interface.name.clone(), interface.index),
             port: RwLock::new(
@@ -175,6 +186,9 @@ impl Device {
                     active: false,
                     interface_mtu: 0,
                     gids: vec![None; GID_TABLE_LEN],
+                    v1: Vec::new(),
+                    profile: interface.profile,
+                    dense: vec![None; if interface.profile.is_some() { GID_TABLE_LEN } else { 0 }],
                     rate: LINE_RATE,
                     is_cut: false,
                     interface: (false, Vec::new()),
@@ -198,6 +212,52 @@ impl Device {
     /// An EUI-64 from the hardware address, or from machine and name where there is none.
     pub fn guid(&self) -> u64 {
         self.guid
+    }
+
+    /// Which card it is like: none if it is like no other.
+    pub fn profile(&self) -> Option<&'static Profile> {
+        self.profile
+    }
+
+    /// How weak the order is in which its queue pairs do things, by its profile.
+    pub(crate) fn weakness(&self) -> Option<Weakness> {
+        let order = &self.profile?.order;
+        let late = order.late_completions
+            || order.late_unsignaled
+            || order.gathers_late
+            || order.any_across_pairs
+            || order.spurious_events;
+        let weakness = Weakness {
+            any_placement: order.any_placement,
+            scribbles: order.scribbles,
+            late,
+            ..Weakness::all(order.seed.unwrap_or(transport::weak::DEFAULT_SEED))
+        };
+        (weakness.any_placement || weakness.late).then_some(weakness)
+    }
+
+    /// Whether it has a feature: a card that it is like may not.
+    pub fn offers(&self, feature: Feature) -> Result<(), Refusal> {
+        self.profile.map_or(Ok(()), |profile| profile.offers(feature))
+    }
+
+    /// A limit of the card that it is like, or else the usual one.
+    pub fn limit(&self, limit: Limit, usual: u64) -> u64 {
+        self.profile.and_then(|profile| profile.limit(limit)).unwrap_or(usual)
+    }
+
+    /// Whether so much is within a limit of the card that it is like.
+    pub fn at_most(&self, limit: Limit, asked: u64) -> Result<(), Refusal> {
+        self.profile.map_or(Ok(()), |profile| profile.at_most(limit, asked))
+    }
+
+    /// How much is granted where so much is asked for, up to `most`: as the card does that it is like, or `usual`.
+    pub fn grant(&self, grant: Grant, asked: u32, most: Limit, usual: u32) -> u32 {
+        let granted = self.profile.and_then(|profile| {
+            let most = profile.limit(most).unwrap_or(u32::MAX.into());
+            profile.grant(grant, asked.into(), most)
+        });
+        granted.and_then(|granted| u32::try_from(granted).ok()).unwrap_or(usual)
     }
 
     /// A number that no other device has: that of its interface, or one that no interface has.
@@ -250,6 +310,11 @@ impl Device {
     /// The name of its interface.
     pub fn interface_name(&self) -> &str {
         &self.interface.0
+    }
+
+    /// Whether it is the loopback as an interface, and no NIC in its place.
+    pub fn is_loopback(&self) -> bool {
+        self.interface.0 == "lo" && self.nic_position().is_none()
     }
 
     /// Which of the NICs it is, if NICs take the place of the host's interfaces; all are of one interface then.
@@ -332,6 +397,7 @@ impl Port {
     /// Is what its interface is like, but for what is imposed. Returns what changed.
     fn update(&mut self) -> Change {
         let Port { active, gids, rate, is_cut, interface: (running, addresses), imposed, places, .. } = self;
+        let gids = if self.profile.is_some() { &mut self.dense } else { gids };
         let Imposed { down, rate: imposed_rate, removed, added, .. } = &*imposed;
         let mut change = Change { cut: *is_cut != *down, ..Change::default() };
         *is_cut = *down;
@@ -372,13 +438,22 @@ impl Port {
                 change.gids = true;
             }
         }
+        if let Some(profile) = self.profile {
+            (self.gids, self.v1) = laid_out(profile, &self.dense);
+        }
         change
+    }
+
+    /// Whether entry `index` of the GID table says that it is of RoCE version 1.
+    pub fn is_v1(&self, index: u32) -> bool {
+        self.v1.contains(&(index as usize))
     }
 
     /// The largest path MTU its packets fit with all headers: IP 40, UDP 8, BTH 12, XRCETH 4, AtomicETH 28, ICRC 4.
     pub fn mtu(&self) -> Mtu {
-        let room = self.interface_mtu.saturating_sub(96);
-        Mtu::ALL.into_iter().rev().find(|mtu| mtu.bytes() <= room).unwrap_or(Mtu::B256)
+        let of_card = self.profile.and_then(|profile| profile.limit(Limit::MaxMtu)).unwrap_or(u64::MAX);
+        let room = u64::from(self.interface_mtu.saturating_sub(96)).min(of_card);
+        Mtu::ALL.into_iter().rev().find(|mtu| u64::from(mtu.bytes()) <= room).unwrap_or(Mtu::B256)
     }
 
     /// Entry `index` of the GID table, if it is not empty.
@@ -399,6 +474,12 @@ fn gids(interface: &Interface, port: u8) -> Vec<Gid> {
         further => interface.further_ports.iter().skip(usize::from(further) - 2).take(1).copied().collect(),
     };
     addresses.sort_by_key(rank);
+    let families = interface.profile.map_or(&[][..], |profile| &profile.addresses.families);
+    let place = |address: &IpAddr| families.iter().position(|known| *known == family(address));
+    if addresses.iter().any(|address| place(address).is_some()) {
+        addresses.retain(|address| place(address).is_some());
+        addresses.sort_by_key(place);
+    }
     addresses
         .into_iter()
         .map(|address| match address {
@@ -406,6 +487,35 @@ fn gids(interface: &Interface, port: u8) -> Vec<Gid> {
             IpAddr::V6(address) => Gid::from_ipv6(address),
         })
         .collect()
+}
+
+fn family(address: &IpAddr) -> Family {
+    match address {
+        IpAddr::V4(_) => Family::Ipv4,
+        IpAddr::V6(address) if is_link_local(address) => Family::LinkLocal,
+        IpAddr::V6(_) => Family::Ipv6,
+    }
+}
+
+/// The GID table of a card: where its addresses stand, and which entries are of RoCE version 1.
+fn laid_out(profile: &Profile, dense: &[Option<Gid>]) -> (Vec<Option<Gid>>, Vec<usize>) {
+    let length = profile.limit(Limit::GidEntries).unwrap_or(GID_TABLE_LEN as u64) as usize;
+    let (mut gids, mut v1) = (Vec::new(), Vec::new());
+    // As before, an address that goes leaves its place empty.
+    let last = dense.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
+    for gid in &dense[..last] {
+        if profile.addresses.sparse {
+            gids.push(None);
+        }
+        if profile.addresses.roce_v1 {
+            v1.extend(gid.map(|_| gids.len()));
+            gids.push(*gid);
+        }
+        gids.push(*gid);
+    }
+    gids.resize(length, None);
+    v1.retain(|index| *index < length);
+    (gids, v1)
 }
 
 fn is_link_local(address: &Ipv6Addr) -> bool {

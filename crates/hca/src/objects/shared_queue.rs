@@ -121,6 +121,11 @@ pub struct SharedQueue {
 }
 
 impl SharedQueue {
+    /// The opened device that it is on.
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
     pub(crate) fn new(
         number: Srqn,
         domain: ProtectionDomain,

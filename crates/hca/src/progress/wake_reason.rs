@@ -25,6 +25,18 @@ pub(crate) enum WakeReason {
 impl WakeReason {
     const COUNT: usize = WakeReason::Timeout as usize + 1;
 
+    /// The stable name: what the trace says.
+    pub fn name(self) -> &'static str {
+        match self {
+            WakeReason::Doorbell => "doorbell",
+            WakeReason::Socket => "socket",
+            WakeReason::Bell => "bell",
+            WakeReason::Interface => "interface",
+            WakeReason::Link => "link",
+            WakeReason::Timeout => "timeout",
+        }
+    }
+
     /// What to count for a sleep on these descriptors, each with its reason; `ready` has a bit for each that was.
     pub fn of(ready: u32, reasons: impl IntoIterator<Item = WakeReason>) -> WakeReason {
         let bits = (0..u32::BITS).map(|place| ready >> place & 1 == 1);

@@ -45,7 +45,7 @@ impl Qp {
     ///
     /// A program that posts one request after the other and does not look for completions in between is served faster
     /// by the ring than by system calls, because many travel together: so the completion queue must have been polled
-    /// since the last time, unless that access needed none.
+    /// since the last time, unless the memory is one that this process can map.
     #[inline]
     pub(super) fn place_directly(&self, nic: &Ground, inner: &mut Inner, request: &SendRequest<'_>) -> bool {
         if !matches!(request.operation, Operation::Write { immediate: None, .. } | Operation::Read { .. }) {
@@ -53,15 +53,14 @@ impl Qp {
         }
         let Link::Shared(link) = &inner.path.link else { return false };
         let Some(peer) = link.peer_memory() else { return false };
-        let Some(cq) = self.send_cq.as_ref().filter(|cq| inner.stores_directly || cq.was_polled()) else {
-            return false;
-        };
-        if nic.records.capture.is_some() || nic.records.trace.is_on() || nic.links.registry.rings_meet_faults() {
+        let Some(cq) = self.send_cq.as_ref() else { return false };
+        if nic.records.capture.is_some() || nic.records.trace.is_watched() || nic.links.registry.rings_meet_faults() {
             return false;
         }
         let Some(placement) = inner.pair.may_place(request, MAPPED_COPY_MAX_BYTES) else { return false };
         let Placement { subject, to, remote, access, length } = placement;
-        if length > KERNEL_COPY_MAX_BYTES && !peer.can_map(remote.key) {
+        let may_call = length <= KERNEL_COPY_MAX_BYTES && (inner.stores_directly || cq.was_polled());
+        if !may_call && !peer.can_map(remote.key) {
             return false;
         }
         let range = Range { key: remote.key, address: remote.address, length: length.into() };
@@ -94,7 +93,17 @@ impl Qp {
         cq.was_served();
         let now = nic.now();
         let (pair, mut port) = self.split(nic, inner);
+        if nic.records.trace.is_on() {
+            nic.records.tell_send(now, self.qpn, 0, request);
+        }
         pair.placed(now, request, &placement, &mut port);
+        if nic.records.trace.is_on() {
+            let by = if moved == Some(Moved::ByMapping) { "mapping" } else { "system_call" };
+            let (wr_id, opcode, bytes) = (request.wr_id, request.operation.name(), length as u64);
+            let (dest_qpn, key, address) = (to, range.key, range.address);
+            let kind = trace::Kind::MovedDirectly { wr_id, opcode, dest_qpn, key, address, bytes, by };
+            nic.records.trace.record(&trace::Event { at: now.as_nanos(), qpn: Some(self.qpn), kind });
+        }
         self.complete_all(nic, inner, now, None);
         true
     }
@@ -122,7 +131,7 @@ impl Qp {
         if attributes.max_dest_rd_atomic == 0 {
             access.remove(Access::REMOTE_READ);
         }
-        if !takes || access.is_empty() || inner.counters.is_some() {
+        if !takes || access.is_empty() || inner.counters.is_some() || inner.weak.is_some() {
             return;
         }
         let facts = PublishedQueuePair {

@@ -99,7 +99,7 @@ impl Qp {
             return nic.dropped(now, Some(self.qpn), None, reason);
         }
         let Inner { pair, windows, unreceived, .. } = &mut *inner;
-        let mut port = NicPort { nic, windows, xrc_domain: None, landing: None, gpu: GpuTrains::None };
+        let mut port = NicPort { nic, windows, weak: None, xrc_domain: None, landing: None, gpu: GpuTrains::None };
         let in_line = !unreceived.frames.is_empty();
         if !in_line && pair.handle_frame(now, frame, notes, &mut port) {
             return;
@@ -119,7 +119,7 @@ impl Qp {
             return false;
         }
         let now = nic.now();
-        let mut port = NicPort { nic, windows, xrc_domain: None, landing: None, gpu: GpuTrains::None };
+        let mut port = NicPort { nic, windows, weak: None, xrc_domain: None, landing: None, gpu: GpuTrains::None };
         unreceived.expire(now, || pair.frame_lost(now, &mut port));
         let mut any = false;
         while let Some((_, frame, notes)) = unreceived.frames.front()
@@ -134,7 +134,7 @@ impl Qp {
     /// The queue pair changes its state, or goes: what waited is lost.
     pub(super) fn lose_unreceived(&self, nic: &Ground, inner: &mut Inner) {
         let Inner { pair, windows, unreceived, .. } = inner;
-        let mut port = NicPort { nic, windows, xrc_domain: None, landing: None, gpu: GpuTrains::None };
+        let mut port = NicPort { nic, windows, weak: None, xrc_domain: None, landing: None, gpu: GpuTrains::None };
         while unreceived.pop().is_some() {
             pair.frame_lost(nic.now(), &mut port);
         }
@@ -149,7 +149,7 @@ impl Qp {
         }
         let is_down = belief.takes_any().is_err();
         let longest = self.port_device().port().interface_mtu as usize + ETHERNET_HEADER + VLAN_TAG_LEN;
-        let mut port = NicPort { nic, windows, xrc_domain: None, landing: None, gpu: GpuTrains::None };
+        let mut port = NicPort { nic, windows, weak: None, xrc_domain: None, landing: None, gpu: GpuTrains::None };
         outbox.resize_with(MAX_BATCH, Vec::new);
         loop {
             let mut count = 0;

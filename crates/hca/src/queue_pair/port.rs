@@ -5,7 +5,8 @@ use crate::ground::Ground;
 use crate::links::windows::{WindowOf, Windows};
 use crate::objects::landing::Land;
 use transport::congestion::Window;
-use transport::{Port, ReceiveWork, TaggedTaken, TakenReceive, Toward};
+use transport::weak::{Before, Weak};
+use transport::{Port, Queue, ReceiveWork, TaggedTaken, TakenReceive, Toward};
 use wire::access::{Access, Atomic, Bind, ProtectionDomain, Range, Refusal, RefusalCause, Subject};
 use wire::{Feth, Key, Qpn, Srqn};
 
@@ -13,6 +14,8 @@ use wire::{Feth, Key, Qpn, Srqn};
 pub(crate) struct NicPort<'a> {
     pub nic: &'a Ground,
     pub windows: &'a mut Windows,
+    /// What the queue pair keeps back, on the weakest NIC.
+    pub weak: Option<&'a mut Weak>,
     /// The XRC domain of a target.
     pub xrc_domain: Option<u32>,
     /// Where the polling thread wants writes to a part of its memory instead.
@@ -63,6 +66,9 @@ impl Port for NicPort<'_> {
     }
 
     fn read(&mut self, subject: Subject, range: Range, out: &mut [u8]) -> Result<(), Refusal> {
+        if subject.remote {
+            self.before(Before::Read(range));
+        }
         let key = known_key(subject, range.key);
         let read = self.nic.memory.read(subject, key, range.address, out);
         read.map_err(|refusal| self.refused(subject, range.key, refusal))
@@ -70,6 +76,9 @@ impl Port for NicPort<'_> {
 
     fn write(&mut self, subject: Subject, range: Range, data: &[u8]) -> Result<(), Refusal> {
         let key = known_key(subject, range.key);
+        if self.weak.is_some() {
+            return self.write_weakly(subject, range, data);
+        }
         if let GpuTrains::Received(source) = &self.gpu {
             let written = self.nic.memory.write_named(subject, key, range.address, data, source);
             return written.map_err(|refusal| self.refused(subject, range.key, refusal));
@@ -95,11 +104,13 @@ impl Port for NicPort<'_> {
     }
 
     fn atomic(&mut self, subject: Subject, range: Range, operation: Atomic) -> Result<u64, Refusal> {
+        self.before(Before::Atomic);
         let done = self.nic.memory.atomic(subject, known_key(subject, range.key), range.address, operation);
         done.map_err(|refusal| self.refused(subject, range.key, refusal))
     }
 
     fn flush(&mut self, subject: Subject, range: Range, feth: Feth) -> Result<(), Refusal> {
+        self.before(Before::Everything);
         let mut access = Access::empty();
         access.set(Access::FLUSH_GLOBAL, feth.placement.contains(wire::Placement::GLOBAL));
         access.set(Access::FLUSH_PERSISTENT, feth.placement.contains(wire::Placement::PERSISTENT));
@@ -107,10 +118,12 @@ impl Port for NicPort<'_> {
     }
 
     fn invalidate(&mut self, subject: Subject, key: Key) -> Result<(), Refusal> {
+        self.before(Before::Everything);
         self.nic.memory.invalidate(subject, key)
     }
 
     fn bind(&mut self, subject: Subject, bind: &Bind) -> Result<(), Refusal> {
+        self.before(Before::Everything);
         // A program that has several binds under way knows the key the window will have, not the one it has.
         let window = self.nic.memory.window_key(bind.window).unwrap_or(bind.window);
         self.nic.memory.bind(subject, &Bind { window, ..*bind })
@@ -150,8 +163,17 @@ impl Port for NicPort<'_> {
         matches!(window, WindowOf::None)
     }
 
+    #[inline]
+    fn tells(&mut self, queue: Queue) {
+        self.before(Before::Completion(queue));
+    }
+
     fn tracing(&self) -> bool {
         self.nic.records.trace.is_on()
+    }
+
+    fn separates_packets(&self) -> bool {
+        self.nic.records.trace.is_watched()
     }
 
     fn record(&mut self, event: &trace::Event) {

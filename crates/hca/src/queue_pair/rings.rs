@@ -50,12 +50,19 @@ impl Qp {
             gpu::take_names(&nic.records, reading);
         }
         let answers = poller.is_some() && inner.piggyback.habit.is_expected();
-        let Inner { pair, windows, .. } = &mut *inner;
+        let Inner { pair, windows, weak, .. } = &mut *inner;
         let landing: Option<&mut dyn Land> = match &mut poller {
             Some(Poller { landing: Some(landing), .. }) => Some(&mut **landing),
             _ => None,
         };
-        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing, gpu: GpuTrains::None };
+        let mut port = NicPort {
+            nic,
+            windows,
+            weak: weak.as_deref_mut(),
+            xrc_domain: self.xrc_domain,
+            landing,
+            gpu: GpuTrains::None,
+        };
         let (mut taken, mut bytes, mut requests) = (0, 0, 0);
         let mut answer = Ok(());
         while let Some((train, mut payload)) = reading.train_and_payload() {
@@ -126,6 +133,11 @@ impl Qp {
         };
         if let (Some(_), Some(cq)) = (&poller, cq) {
             reading.is_for(cq.polled_by());
+        }
+        if inner.weak.is_some() {
+            self.drive_weak(nic, &mut inner, now);
+            self.leave(nic, inner);
+            return answer.map(|()| (taken, false));
         }
         let may_wait = inner.piggyback.habit.came(requests)
             && poller.is_some()

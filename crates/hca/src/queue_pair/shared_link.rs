@@ -198,6 +198,9 @@ impl Shared {
             let written = writer.push_with(along, addresses, headers, (1, at_once.mtu), payload.len() as usize, fill);
             let now = *now.get_or_insert_with(|| nic.now());
             if nic.records.trace.is_on() {
+                if let (Some(along), Ok(())) = (along, &written) {
+                    pair.trace_along(now, along, port);
+                }
                 nic.records.tell_send(now, pair.qpn(), first + sent - 1, request);
             }
             pair.sent_at_once(now, request, &at_once, port);

@@ -51,7 +51,7 @@ impl End {
         };
         let cq = Arc::new(CompletionQueue::new(number, 8, None).unwrap());
         let (send_cq, receive_cq) = (Some(Arc::clone(&cq)), Some(Arc::clone(&cq)));
-        let qp = Qp::new(config, Joins { context, send_cq, receive_cq, xrc_domain: None }, None, None);
+        let qp = Qp::new(config, Joins { context, send_cq, receive_cq, xrc_domain: None }, None, None, None);
         let mut memory = vec![number as u8; 10_000];
         let translation = memory::Translation { address: memory.as_mut_ptr(), length: memory.len(), iova: None };
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;

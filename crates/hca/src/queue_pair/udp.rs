@@ -31,8 +31,15 @@ impl Qp {
     /// must see to it that it is.
     pub(crate) fn take_arrivals(&self, nic: &Ground, now: Time, run: &[Arrival<'_>]) -> u32 {
         let mut inner = self.inner.lock();
-        let Inner { pair, windows, touched, belief, path, order, .. } = &mut *inner;
-        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing: None, gpu: GpuTrains::None };
+        let Inner { pair, windows, weak, touched, belief, path, order, .. } = &mut *inner;
+        let mut port = NicPort {
+            nic,
+            windows,
+            weak: weak.as_deref_mut(),
+            xrc_domain: self.xrc_domain,
+            landing: None,
+            gpu: GpuTrains::None,
+        };
         let Some(first) = run.first() else { return *touched };
         let takes = match self.kind.is_connected() {
             true => belief.takes_from_port(&nic.host, &path.link, first.port, now),
@@ -83,8 +90,15 @@ impl Qp {
         first: usize,
         now: Time,
     ) -> (usize, bool) {
-        let Inner { pair, windows, path, delayed_ack, belief, .. } = inner;
-        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing: None, gpu: GpuTrains::None };
+        let Inner { pair, windows, weak, path, delayed_ack, belief, .. } = inner;
+        let mut port = NicPort {
+            nic,
+            windows,
+            weak: weak.as_deref_mut(),
+            xrc_domain: self.xrc_domain,
+            landing: None,
+            gpu: GpuTrains::None,
+        };
         // A capture wants whole trains.
         let Some(route) = path.route.as_ref().filter(|_| nic.records.capture.is_none()) else { return (0, false) };
         belief.expects_answer(&nic.host, now);
@@ -158,16 +172,23 @@ impl Qp {
 
     /// Sends what there is to send, but for an acknowledgement that may wait.
     pub(super) fn transmit_packets(&self, nic: &Ground, inner: &mut Inner, now: Time) {
-        let Inner { pair, windows, path, delayed_ack, belief, .. } = &mut *inner;
+        let Inner { pair, windows, weak, path, delayed_ack, belief, .. } = &mut *inner;
         if matches!(path.link, Link::Udp) && pair.may_transmit() {
             belief.expects_answer(&nic.host, now);
         }
-        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing: None, gpu: GpuTrains::None };
+        let mut port = NicPort {
+            nic,
+            windows,
+            weak: weak.as_deref_mut(),
+            xrc_domain: self.xrc_domain,
+            landing: None,
+            gpu: GpuTrains::None,
+        };
         let may_wait =
             pair.owes_acknowledgement_only() && matches!(path.link, Link::Udp) && nic.records.capture.is_none();
         if may_wait
             && delayed_ack.may_hold(nic.delayed_ack_owner(), self.qpn, || {
-                nic.progress.engine.is_leased() && !nic.records.trace.is_logged()
+                nic.progress.engine.is_leased() && !nic.records.trace.is_on()
             })
             && let Some(acknowledgement) = pair.take_acknowledgement(&port)
         {
@@ -210,8 +231,15 @@ impl Qp {
     }
 
     pub(super) fn transmit_datagrams(&self, nic: &Ground, inner: &mut Inner, now: Time) {
-        let Inner { pair, windows, last, held, .. } = &mut *inner;
-        let mut port = NicPort { nic, windows, xrc_domain: self.xrc_domain, landing: None, gpu: GpuTrains::None };
+        let Inner { pair, windows, weak, last, held, .. } = &mut *inner;
+        let mut port = NicPort {
+            nic,
+            windows,
+            weak: weak.as_deref_mut(),
+            xrc_domain: self.xrc_domain,
+            landing: None,
+            gpu: GpuTrains::None,
+        };
         let mut outgoing = nic.outgoing(self.qpn);
         while pair.may_transmit() {
             let reserved = pair.next_datagram().map(|target| {

@@ -116,10 +116,18 @@ struct Inside {
 impl Why {
     /// A checker as the environment or the program asks for it.
     pub fn new(asked: Asked, witness: Box<dyn Witness + Send>, wake: impl Fn() + Send + Sync + 'static) -> Why {
-        let Asked { settings, format, spool, listeners } = asked;
+        let Asked { settings, format, spool, listeners, recorder } = asked;
         let spool = spool.and_then(|path| Spool::open(&path));
-        let teller =
-            Teller { format, spool, listeners, validates: settings.validate, events: 0, printed: BTreeMap::new() };
+        let teller = Teller {
+            format,
+            spool,
+            listeners,
+            recorder,
+            at: 0,
+            validates: settings.validate,
+            events: 0,
+            printed: BTreeMap::new(),
+        };
         let inside =
             Inside { checker: Checker::new(settings), witness, teller, last: 0, ended: false, spare: Vec::new() };
         Why {
@@ -281,7 +289,7 @@ impl Inside {
             note_memory(call);
         }
         let Inside { checker, witness, teller, last, .. } = self;
-        *last = event.at;
+        (*last, teller.at) = (event.at, event.at);
         teller.events += 1;
         checker.observe(event, &mut **witness, &mut |finding| teller.tell(finding));
     }
@@ -289,13 +297,14 @@ impl Inside {
     /// Takes an event of which some time has passed since it happened.
     fn record_late(&mut self, event: &Event) {
         let Inside { checker, witness, teller, last, .. } = self;
-        *last = event.at;
+        (*last, teller.at) = (event.at, event.at);
         teller.events += 1;
         checker.observe(event, &mut Late(&mut **witness), &mut |finding| teller.tell(finding));
     }
 
     fn tick(&mut self, now: u64) {
         let Inside { checker, witness, teller, .. } = self;
+        teller.at = now;
         checker.tick(now, &mut **witness, &mut |finding| teller.tell(finding));
     }
 
@@ -323,11 +332,23 @@ fn note_memory(call: &Call) {
     }
 }
 
+/// The recording that findings go to, too.
+#[cfg(feature = "capture")]
+pub(crate) type FindingRecorder = Option<std::sync::Arc<crate::record::recording::Recorder>>;
+
+/// There is none.
+#[cfg(not(feature = "capture"))]
+pub(crate) type FindingRecorder = ();
+
 /// Where findings go.
 struct Teller {
     format: Format,
     spool: Option<Spool>,
     listeners: Vec<Sender<Finding>>,
+    #[cfg_attr(not(feature = "capture"), expect(dead_code, reason = "there is none"))]
+    recorder: FindingRecorder,
+    /// The time of what findings come from.
+    at: u64,
     /// Whether the program is checked against rules: then it wants to hear that all is well.
     validates: bool,
     /// How many events there were.
@@ -349,6 +370,10 @@ impl Teller {
             stamp.thread = finding.thread;
         }
         let json = || finding.json(Some(outside(&stamp)));
+        #[cfg(feature = "capture")]
+        if let Some(recorder) = &self.recorder {
+            recorder.finding(self.at, &json());
+        }
         match self.format {
             Format::Text => match self.printing(&finding) {
                 Printing::Whole => say(format_args!("{stamp} {finding}")),
@@ -435,12 +460,19 @@ pub(crate) struct Asked {
     /// The file that findings are appended to.
     pub spool: Option<PathBuf>,
     pub listeners: Vec<Sender<Finding>>,
+    pub recorder: FindingRecorder,
 }
 
 impl Asked {
     /// What a Rust program asks for in code.
     pub fn in_code(settings: Settings, listener: Sender<Finding>) -> Asked {
-        Asked { settings, format: Format::Silent, spool: None, listeners: vec![listener] }
+        Asked {
+            settings,
+            format: Format::Silent,
+            spool: None,
+            listeners: vec![listener],
+            recorder: FindingRecorder::default(),
+        }
     }
 }
 

@@ -31,3 +31,14 @@ fn the_usual_nic_shows_nothing_that_is_forbidden() {
         assert!(!tally.fails(&test), "{file}: {}: {tally:?}", test.name);
     }
 }
+
+#[test]
+fn a_run_can_be_had_again_alone() {
+    let tests = library();
+    let (_, test) = tests.iter().find(|(_, test)| test.name == "spin-on-written-flag").expect("it is there");
+    let weakness = Some(Weakness::all(1));
+    let tally = run_simulated(test, weakness, 1, RUNS);
+    let (index, (_, seed)) = tally.outcomes.iter().enumerate().min_by_key(|(_, (count, _))| *count).expect("outcomes");
+    let again = run_simulated(test, weakness, seed.expect("it was seen"), 1);
+    assert_eq!(again.outcomes[index].0, 1, "seed {seed:?}");
+}

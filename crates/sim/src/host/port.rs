@@ -90,8 +90,8 @@ impl World {
     }
 
     /// When [`place_some`](World::place_some) is to be called, or the queue pair may do more.
-    pub(crate) fn weak_deadline(&mut self, now: Time) -> Option<Time> {
-        self.weak.get_mut(&self.entered)?.deadline(now)
+    pub(crate) fn weak_deadline(&self) -> Option<Time> {
+        self.weak.get(&self.entered)?.deadline()
     }
 
     /// Places some of the payload that waits, if it is time.

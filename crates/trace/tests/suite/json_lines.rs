@@ -42,6 +42,8 @@ fn every_kind_has_its_documented_fields() {
 {"at":1021,"qpn":17,"event":"connection_ended","local_comm_id":4660,"by":"peer_died","text":"the peer's process has ended"}
 {"at":1022,"qpn":17,"event":"cq_overflowed","cq":3,"capacity":16}
 {"at":1023,"qpn":17,"event":"injected","script":"flap.toml","line":12,"what":"port-down","ends":false,"missed":false}
+{"at":1024,"qpn":17,"event":"moved_directly","wr_id":7,"opcode":"RDMA_WRITE","dest_qpn":18,"key":119,"address":4096,"bytes":64,"by":"mapping"}
+{"at":1025,"qpn":17,"event":"engine_woke","reason":"doorbell"}
 "#;
     assert_eq!(written(&samples::every_kind()), expected);
 }

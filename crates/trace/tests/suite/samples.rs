@@ -98,6 +98,16 @@ pub fn every_kind() -> Vec<Event> {
             ends: false,
             missed: false,
         },
+        Kind::MovedDirectly {
+            wr_id: 7,
+            opcode: "RDMA_WRITE",
+            dest_qpn: Qpn::new(18),
+            key: Key::new(119),
+            address: 0x1000,
+            bytes: 64,
+            by: "mapping",
+        },
+        Kind::EngineWoke { reason: "doorbell" },
     ];
     kinds.into_iter().zip(1000..).map(|(kind, at)| Event { at, qpn: Some(Qpn::new(0x11)), kind }).collect()
 }

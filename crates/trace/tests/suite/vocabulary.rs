@@ -32,7 +32,9 @@ fn every_kind_reads_as_a_sentence() {
 0.000001020 QP 0x11 flushed: 3 work requests of the send queue, 500 of the receive queue
 0.000001021 QP 0x11 connection 0x00001234 ended: the peer's process has ended
 0.000001022 QP 0x11 completion queue 3 overflowed: it holds 16 completions and all wait to be polled
-0.000001023 QP 0x11 injected by line 12 of flap.toml: port-down";
+0.000001023 QP 0x11 injected by line 12 of flap.toml: port-down
+0.000001024 QP 0x11 work request 7 moved its bytes directly: RDMA_WRITE, 64 bytes at 0x1000 with key 0x77 of queue pair 0x12, by mapping
+0.000001025 QP 0x11 the engine woke: doorbell";
     assert_eq!(lines.join("\n"), expected);
 }
 

@@ -189,6 +189,7 @@ impl QueuePair {
             && self.completer.not_ready_until().is_none()
             && self.rate.is_none()
             && !self.cnp_owed
+            && !self.refuses_work
             && !self.drain_owed
             && (!self.responder.owes() || self.responder.owes_acknowledgement_only())
     }
@@ -207,7 +208,19 @@ impl QueuePair {
     /// messages. Taken, it must go. Who looks on sees packets, so for them there is none.
     #[inline]
     pub fn take_acknowledgement<P: Port>(&mut self, port: &P) -> Option<(Psn, Msn)> {
-        if port.tracing() { None } else { self.responder.take_acknowledgement() }
+        if port.separates_packets() { None } else { self.responder.take_acknowledgement() }
+    }
+
+    /// Tells the trace of an acknowledgement that went along with a request.
+    #[inline]
+    pub fn trace_along<P: Port>(&self, now: Time, along: (Psn, Msn), port: &mut P) {
+        self.trace(now, port, || trace::Kind::PacketSent {
+            headers: self.acknowledgement(along.0, along.1),
+            payload_len: 0,
+            packets: 1,
+            wr_id: None,
+            retransmit: false,
+        });
     }
 
     /// The acknowledgement that is owed as a packet, for a link that carries nothing else.

@@ -106,6 +106,9 @@ pub enum ModifyError {
         /// The number.
         qpn: Qpn,
     },
+    /// The card that the device is like does not do it.
+    #[error(transparent)]
+    Device(#[from] crate::DeviceRefusal),
     /// A failure script lets the call fail.
     #[error(transparent)]
     Injected(#[from] crate::InjectedError),

@@ -78,8 +78,17 @@ impl ProtectionDomain {
 
 impl<T: Transport> QueuePairBuilder<T> {
     pub(crate) fn new(pd: &ProtectionDomain, cq: &CompletionQueue) -> QueuePairBuilder<T> {
-        let capabilities =
-            Capabilities { max_send_wr: 64, max_recv_wr: 64, max_send_sge: 4, max_recv_sge: 4, max_inline_data: 256 };
+        // No more than the device has: it may be like a small card.
+        let limits = pd.core().opened.limits();
+        let (work, pieces) = (limits.max_work_requests.min(64), limits.max_pieces.min(4));
+        let capabilities = Capabilities {
+            max_send_wr: work,
+            max_recv_wr: work,
+            max_send_sge: pieces,
+            max_recv_sge: pieces,
+            max_inline_data: limits.max_inline.min(256),
+        };
+        let max_reads = limits.max_reads.min(16);
         QueuePairBuilder {
             pd: pd.clone(),
             send_cq: cq.clone(),
@@ -96,7 +105,7 @@ impl<T: Transport> QueuePairBuilder<T> {
                 | Access::FLUSH_PERSISTENT,
             xrc_domain: None,
             // 67 ms, asked again seven times; a peer that is not ready is asked for ever, after 10 us each time.
-            connection: Connection { timeout: 14, retries: 7, not_ready_retries: 7, not_ready_delay: 1, max_reads: 16 },
+            connection: Connection { timeout: 14, retries: 7, not_ready_retries: 7, not_ready_delay: 1, max_reads },
             refused: None,
             transport: PhantomData,
         }
@@ -120,7 +129,7 @@ impl<T: Transport> QueuePairBuilder<T> {
         self
     }
 
-    /// How many sends, writes, reads and atomic operations may be outstanding. 64 if not said.
+    /// How many sends, writes, reads and atomic operations may be outstanding. 64 if not said, or what the device has.
     pub fn max_sends(mut self, count: u32) -> QueuePairBuilder<T> {
         self.capabilities.max_send_wr = count;
         self
@@ -143,7 +152,7 @@ impl<T: Transport> QueuePairBuilder<T> {
         self
     }
 
-    /// How many bytes `send_inline` may take. 256 if not said.
+    /// How many bytes `send_inline` may take. 256 if not said, or what the device has.
     pub fn max_inline(mut self, bytes: u32) -> QueuePairBuilder<T> {
         self.capabilities.max_inline_data = bytes;
         self

@@ -67,7 +67,7 @@ fn work_through_shared_memory_survives_faults() {
 }
 
 /// Lets two processes know each other and do their work.
-fn play(requester: &mut Other, responder: &mut Other) {
+pub fn play(requester: &mut Other, responder: &mut Other) {
     let introduce = |to: &mut Other, numbers: Vec<u64>| {
         writeln!(to.stdin, "{} {} {}", numbers[0], numbers[1], numbers[2]).unwrap();
     };

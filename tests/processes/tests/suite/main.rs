@@ -10,6 +10,7 @@
 //! - `interfaces`: interfaces that come and go
 //! - `progress`: no kind of program is kept waiting
 //! - `rates`: limits, and congestion
+//! - `recordings`: what processes record of themselves
 //! - `scripts`: failure scripts under one of the two
 //! - `shared_memory`: peers that are stopped, flooded or many
 
@@ -22,6 +23,7 @@ mod interfaces;
 mod neighbours;
 mod progress;
 mod rates;
+mod recordings;
 mod scripts;
 mod shared_memory;
 mod two_processes;

@@ -100,6 +100,9 @@ const RULES_OF_REASONS: &[(&str, Number)] = &[
     ("cannot be reached from above", VALUE_OUT_OF_RANGE),
 ];
 
+/// What profiles of NICs say of what they refuse; the profile's name comes next.
+const OF_PROFILES: &str = "the NIC's profile ";
+
 /// Whether an errno is an answer that programs ask for: that it is not time yet (EINTR, EAGAIN, EALREADY and
 /// EINPROGRESS), whether a socket is connected (EISCONN and ENOTCONN), and whether there is a call (EBADF).
 pub(super) fn is_an_answer(function: &str, errno: i32, reason: &str) -> bool {
@@ -120,6 +123,9 @@ pub(super) fn errno_name(errno: i32) -> String {
 /// The rule that a refusal belongs to.
 pub(super) fn rule(function: &str, errno: i32, reason: &str) -> Number {
     let name = errno_name(errno);
+    if reason.contains(OF_PROFILES) {
+        return CARD_REFUSES;
+    }
     if name == "EBUSY" {
         return BUSY;
     }
@@ -295,6 +301,13 @@ pub(super) fn meaning(errno: i32) -> Option<&'static str> {
 pub(super) fn advice(rule: Number, function: &str, errno: i32, reason: &str) -> String {
     if errno_name(errno) == "EMFILE" {
         return "raise the limit of open files (`ulimit -n`), or destroy channels and close devices that are not needed".into();
+    }
+    if let Some((_, said)) = reason.split_once(OF_PROFILES) {
+        let profile = said.split(' ').next().unwrap_or_default();
+        return format!(
+            "ask ibv_query_device and ibv_query_port for limits, and have another way where a call is optional; `ubiverbs \
+             run --nic show {profile}` prints what this card does not have, and where that is known from"
+        );
     }
     if let Some((_, advice)) = ADVICE_ON_REASONS.iter().find(|(words, _)| reason.contains(words)) {
         return (*advice).into();

@@ -118,6 +118,7 @@ fn every_reason_of_a_queue_has_a_rule_of_its_own() {
         ("uses_srq", NO_RECEIVE_QUEUE),
         ("no_receive_queue", NO_RECEIVE_QUEUE),
         ("no_tags", REFUSED),
+        ("refused_by_device", CARD_REFUSES),
     ];
     for (name, rule) in names {
         let findings = told(&[pair(), posting(), not_posted(name)]);
@@ -163,6 +164,9 @@ fn the_words_of_a_refusal_make_its_rule() {
         ("rdma_bind_addr", 99, "127.0.0.1:7471 is in use", 831),
         ("rdma_bind_addr", 99, "10.1.1.1 is not an address of this host", 831),
         ("rdma_connect", 22, "57 bytes of private data; the message has room for 56", 832),
+        ("ibv_create_qp", 22, "the NIC's profile irdma has max-inline 101, and 128 is asked for", 833),
+        ("ibv_create_qp", 16, "the NIC's profile apple has max-qp 10, and 11 is asked for", 833),
+        ("ibv_create_srq", 95, "the NIC's profile efa refuses ibv_create_srq", 833),
         ("ibv_attach_mcast", 22, "only datagram queue pairs can be in a group", 899),
     ];
     for (function, errno, reason, number) in cases {

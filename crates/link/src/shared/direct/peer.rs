@@ -223,7 +223,8 @@ impl PeerMemory {
         if let (Some((file, registration)), Some(_)) = (found.file, &self.claims) {
             let is_published = || self.find(access).is_some_and(|now| now.file == found.file);
             let length = found.access.range.length;
-            found.view = turn.views.first_byte(self.table.process, registration, &file, length, is_published);
+            let at_once = access.range.length > PIECE_BYTES as u64;
+            found.view = turn.views.first_byte(self.table.process, registration, &file, length, at_once, is_published);
         }
         turn.found = Some(found);
         found.offset_of(access).map(|offset| (found, offset))

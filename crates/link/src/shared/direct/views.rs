@@ -37,20 +37,21 @@ pub(super) struct Views {
 
 impl Views {
     /// Where the region of that registration lies in this process, if it is mapped. `length` bytes from its start on are
-    /// the peer's promise.
+    /// the peer's promise. Mapped `at_once` is what the kernel does not copy.
     pub fn first_byte(
         &mut self,
         process: i32,
         registration: u64,
         file: &SharedFile,
         length: u64,
+        at_once: bool,
         is_published: impl FnOnce() -> bool,
     ) -> Option<*mut u8> {
         let place = self.known.iter().position(|view| view.registration == registration);
         let place = place.unwrap_or_else(|| self.enter(registration));
         let view = self.known.get_mut(place)?;
         if view.accesses < ACCESSES_BEFORE_MAPPING {
-            view.accesses += 1;
+            view.accesses = if at_once { ACCESSES_BEFORE_MAPPING } else { view.accesses + 1 };
             if view.accesses == ACCESSES_BEFORE_MAPPING
                 && let Ok((map, offset)) = map_file(process, file, length)
                 // The descriptor was that of this region: its file is closed after the region is withdrawn.
