@@ -1,12 +1,14 @@
 //! Probes for bpftrace, perf and SystemTap, under the names and with the arguments that the providers of rdma-core have
-//! (`rdma_core_rxe:post_send` and others), so that scripts written for those run on this NIC. Nobody pays for a probe
-//! that nothing is attached to but with a look at one word, which the kernel counts up while something is.
+//! (`rdma_core_rxe:post_send` and others), so that scripts written for those run on this NIC. While nothing is attached
+//! a list that is posted costs a look at one word, which the kernel counts up while something is. On x86-64: elsewhere
+//! the notes would name other registers, and there are no probes.
 
 use crate::queue_pair::Qp;
+#[cfg(target_arch = "x86_64")]
 use std::arch::asm;
 use std::ffi::CString;
 use std::sync::atomic::{AtomicU16, Ordering};
-use transport::{Operation, ReceiveRequest, SendRequest};
+use transport::{Data, Operation, ReceiveRequest, SendRequest};
 
 /// How many tools are attached to the probes: the semaphore of all of them, which the kernel changes.
 #[unsafe(link_section = ".probes")]
@@ -15,13 +17,14 @@ static PROBE_SEMAPHORE: AtomicU16 = AtomicU16::new(0);
 /// Whether a tool listens.
 #[inline]
 pub(crate) fn are_watched() -> bool {
-    PROBE_SEMAPHORE.load(Ordering::Relaxed) != 0
+    cfg!(target_arch = "x86_64") && PROBE_SEMAPHORE.load(Ordering::Relaxed) != 0
 }
 
 /// A place that tools can attach to: a `nop`, and a note in the file that says where it is and where its arguments are
 /// (<https://sourceware.org/systemtap/wiki/UserSpaceProbeImplementation>).
+#[cfg(target_arch = "x86_64")]
 macro_rules! probe {
-    ($provider:literal, $name:literal, $places:literal, $($arguments:tt)*) => {
+    ($provider:literal, $name:literal, $places:literal, $($argument:ident),+) => {
         // SAFETY: the code is one instruction that does nothing; the rest goes to sections that no code uses.
         unsafe {
             asm!(
@@ -48,10 +51,17 @@ macro_rules! probe {
                 ".popsection",
                 ".endif",
                 semaphore = sym PROBE_SEMAPHORE,
-                $($arguments)*
+                $($argument = in(reg) $argument,)+
                 options(att_syntax, readonly, nostack, preserves_flags)
             )
         }
+    };
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+macro_rules! probe {
+    ($provider:literal, $name:literal, $places:literal, $($argument:ident),+) => {
+        let _ = ($($argument),+);
     };
 }
 
@@ -80,26 +90,23 @@ pub(crate) fn posted_sends(qp: &Qp, requests: &[SendRequest<'_>]) {
     let Ok(device) = CString::new(qp.port_device().name()) else { return };
     for request in requests {
         let opcode = opcode_name(&request.operation);
-        let bytes = u32::try_from(request.data.length()).unwrap_or(u32::MAX);
-        post_send(device.as_ptr(), qp.qpn().value(), opcode.as_ptr(), bytes);
+        let pieces = match request.data {
+            Data::Gather(sges) => sges.len() as u32,
+            Data::Inline(_) => 1,
+        };
+        post_send(device.as_ptr(), qp.qpn().value(), opcode.as_ptr(), request.data.length(), pieces);
     }
 }
 
-/// Under the name of kernel Soft-RoCE's provider and under that of mlx5's, which have the same arguments.
+/// Under the name of kernel Soft-RoCE's provider, and under that of mlx5's, which tells pieces where that one tells
+/// bytes.
 #[inline(never)]
-fn post_send(device: *const libc::c_char, qpn: u32, opcode: *const libc::c_char, bytes: u32) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        probe!("rdma_core_rxe", "post_send", "8@{device} 4@{qpn:e} 8@{opcode} 4@{bytes:e}",
-            device = in(reg) device, qpn = in(reg) qpn, opcode = in(reg) opcode, bytes = in(reg) bytes,);
-        probe!("rdma_core_mlx5", "post_send", "8@{device} 4@{qpn:e} 8@{opcode} 4@{bytes:e}",
-            device = in(reg) device, qpn = in(reg) qpn, opcode = in(reg) opcode, bytes = in(reg) bytes,);
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (device, qpn, opcode, bytes);
+fn post_send(device: *const libc::c_char, qpn: u32, opcode: *const libc::c_char, bytes: u64, pieces: u32) {
+    probe!("rdma_core_rxe", "post_send", "8@{device} 4@{qpn:e} 8@{opcode} 8@{bytes}", device, qpn, opcode, bytes);
+    probe!("rdma_core_mlx5", "post_send", "8@{device} 4@{qpn:e} 8@{opcode} -4@{pieces:e}", device, qpn, opcode, pieces);
 }
 
-/// Receives were posted.
+/// Receives were posted to a queue pair.
 #[cold]
 #[inline(never)]
 pub(crate) fn posted_receives(qp: &Qp, requests: &[ReceiveRequest<'_>]) {
@@ -109,14 +116,8 @@ pub(crate) fn posted_receives(qp: &Qp, requests: &[ReceiveRequest<'_>]) {
     }
 }
 
-/// Under the name of EFA's provider: the others' have no probe for receives, or one with their own numbers.
+/// Under the name of EFA's provider: Soft-RoCE's and mlx5's have no probe for receives.
 #[inline(never)]
 fn post_receive(device: *const libc::c_char, wr_id: u64, qpn: u32, pieces: u32) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        probe!("rdma_core_efa", "post_recv", "8@{device} 8@{wr_id} 4@{qpn:e} -4@{pieces:e}",
-            device = in(reg) device, wr_id = in(reg) wr_id, qpn = in(reg) qpn, pieces = in(reg) pieces,);
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (device, wr_id, qpn, pieces);
+    probe!("rdma_core_efa", "post_recv", "8@{device} 8@{wr_id} 4@{qpn:e} -4@{pieces:e}", device, wr_id, qpn, pieces);
 }
