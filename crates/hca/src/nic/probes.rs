@@ -25,7 +25,8 @@ pub(crate) fn are_watched() -> bool {
 #[cfg(target_arch = "x86_64")]
 macro_rules! probe {
     ($provider:literal, $name:literal, $places:literal, $($argument:ident),+) => {
-        // SAFETY: the code is one instruction that does nothing; the rest goes to sections that no code uses.
+        // SAFETY: the code is one instruction that does nothing; the rest goes to sections that no code uses, so the
+        // linker is told to retain the base (R).
         unsafe {
             asm!(
                 "990: nop",
@@ -43,7 +44,7 @@ macro_rules! probe {
                 "994: .balign 4",
                 ".popsection",
                 ".ifndef _.stapsdt.base",
-                ".pushsection .stapsdt.base,\"aG\",\"progbits\",.stapsdt.base,comdat",
+                ".pushsection .stapsdt.base,\"aGR\",\"progbits\",.stapsdt.base,comdat",
                 ".weak _.stapsdt.base",
                 ".hidden _.stapsdt.base",
                 "_.stapsdt.base: .space 1",
