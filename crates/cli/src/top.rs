@@ -1,6 +1,7 @@
 //! `ubiverbs top`: what the processes of this host do on its NIC, live. Each second they are asked what they have
 //! counted; `state` makes rates of it, `view` draws them, `terminal` is the terminal.
 
+mod ending;
 mod keys;
 mod rates;
 mod state;
@@ -61,6 +62,7 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     // Before the screen is taken: if this fails, it says so where it can be read.
     state.learn(snapshot()?, Instant::now());
     let failed = |source| Failure::System { what: "the terminal", source };
+    // Dropped before this returns, and then a signal has its effect that ended the loop.
     let mut screen = Screen::take().map_err(failed)?;
     let interval = Duration::from_secs_f64(options.interval);
     let mut next = Instant::now() + interval;

@@ -14,6 +14,7 @@ mod network_faults;
 pub(crate) mod packets;
 pub(crate) mod peers;
 pub mod port_files;
+mod probes;
 pub(crate) mod process;
 mod profile;
 pub(crate) mod queue_strikes;

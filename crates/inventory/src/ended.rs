@@ -99,13 +99,18 @@ fn add_to(path: &Path, uid: u32, namespace: u64, ports: &[(String, Counters)]) -
         all.push(entry);
     }
     all.drain(..all.len().saturating_sub(MAX_REMEMBERED_PORTS));
-    let mut bytes = ENDED_COUNTERS_MAGIC.to_vec();
-    all.put(&mut bytes);
     let new = path.with_extension(NEW_FILE_EXTENSION);
     // Of a process that was killed here.
     let _ = std::fs::remove_file(&new);
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).custom_flags(OPEN_FLAGS).open(&new);
-    file.and_then(|mut file| file.write_all(&bytes)).and_then(|()| std::fs::rename(&new, path)).ok()
+    file.and_then(|mut file| file.write_all(&encode(&all))).and_then(|()| std::fs::rename(&new, path)).ok()
+}
+
+/// The file that says this.
+pub(crate) fn encode(all: &Vec<Entry>) -> Vec<u8> {
+    let mut bytes = ENDED_COUNTERS_MAGIC.to_vec();
+    all.put(&mut bytes);
+    bytes
 }
 
 fn file_of(uid: u32) -> PathBuf {

@@ -17,6 +17,8 @@ pub mod encoding;
 pub mod ended;
 pub mod names;
 pub mod report;
+#[cfg(test)]
+mod seeds;
 
 pub use transport::Counters;
 

@@ -11,7 +11,7 @@ use wire::Key;
 pub const REPORT_MAGIC: [u8; 8] = *b"UbiRep\x06\0";
 
 /// Where the version stands in it.
-const VERSION_PLACE: usize = 6;
+pub(crate) const VERSION_PLACE: usize = 6;
 
 records! {
     /// What a process has counted on a port.

@@ -192,8 +192,9 @@ pub enum Data<'a> {
 }
 
 impl Data<'_> {
+    /// How many bytes it is.
     #[inline]
-    pub(crate) fn length(&self) -> u64 {
+    pub fn length(&self) -> u64 {
         match self {
             // Mostly it lies in one place.
             Data::Gather([sge]) => sge.length.into(),

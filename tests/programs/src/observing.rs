@@ -15,6 +15,7 @@ pub fn tests() -> Vec<Test> {
         Test::new("ps: a listener and a connection of rping", ids),
         Test::new("ps: processes of another user", strangers).for_root(),
         Test::new("top: in tmux, with 80 columns and with 20", top),
+        Test::new("probes: those of rdma-core, as readelf shows them", probes),
         Test::new("metrics: ib_send_bw, as Prometheus fetches them", metrics),
     ]
 }
@@ -228,10 +229,61 @@ fn top(stage: &Stage) -> Result<(), String> {
     let colours = plain.split("\x1b[").filter_map(|part| part.split_once('m')).map(|(codes, _)| codes);
     // 39 and 49 are the terminal's own.
     let is_colour = |code: &&str| matches!(code.parse(), Ok(30..=38 | 40..=48 | 90..=107));
-    match colours.flat_map(|codes| codes.split(';')).find(is_colour) {
-        Some(code) => Err(format!("colour {code} in spite of NO_COLOR:\n{plain}")),
-        None => Ok(()),
+    if let Some(code) = colours.flat_map(|codes| codes.split(';')).find(is_colour) {
+        return Err(format!("colour {code} in spite of NO_COLOR:\n{plain}"));
     }
+    [Signal::TERM, Signal::HUP].into_iter().try_for_each(|signal| ended_by(&terminal, signal))
+}
+
+/// A signal ends `top` as it would end any program, and the terminal is as it was.
+fn ended_by(terminal: &Terminal<'_>, with: Signal) -> Result<(), String> {
+    let (ubiverbs, number) = (terminal.stage.dist.join("bin/ubiverbs"), terminal.stage.scratch.join("number"));
+    let (ubiverbs, number) = (ubiverbs.display(), number.display());
+    let top = format!("echo $$ > {number}; exec {ubiverbs} top --interval 3600 --timeout 10000");
+    terminal.tmux(&["respawn-window", "-k", &format!("sh -c '{top}'; echo ended $?; stty -a; cat")])?;
+    terminal.wait(&["ib_send_bw", "arrows select"])?;
+    let asked = ["display-message", "-p", "alternate #{alternate_on} cursor #{cursor_flag}"];
+    expect(&terminal.tmux(&asked)?, &["alternate 1 cursor 0"])?;
+    let pid = std::fs::read_to_string(number.to_string()).map_err(|e| e.to_string())?;
+    signal(pid.trim().parse::<i64>().map_err(|e| format!("{pid:?}: {e}"))?, with)?;
+    terminal.wait(&[&format!("ended {}", 128 + with.as_raw()), "isig icanon iexten echo "])?;
+    expect(&terminal.tmux(&asked)?, &["alternate 0 cursor 1"])
+}
+
+/// What bpftrace reads before it attaches: the name of each probe, where its arguments are, and its semaphore, which lies
+/// where the kernel can count it up.
+fn probes(stage: &Stage) -> Result<(), String> {
+    for file in ["lib/libibverbs.so.1", "bin/ubiverbs"] {
+        let mut command = Command::new("readelf");
+        command.args(["--notes", "--sections", "--wide"]).arg(stage.dist.join(file));
+        let text = stage.end(&mut command)?.text;
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        let section = lines.iter().find(|line| line.contains("] .probes "));
+        let is_in_the_file = section.is_some_and(|line| line.contains("PROGBITS") && line.contains(" WA "));
+        if !is_in_the_file {
+            return Err(format!("{file}: the semaphores' section is {section:?}"));
+        }
+        for (provider, name, arguments) in [
+            ("rdma_core_rxe", "post_send", ["8@", "4@", "8@", "8@"]),
+            ("rdma_core_mlx5", "post_send", ["8@", "4@", "8@", "-4@"]),
+            ("rdma_core_efa", "post_recv", ["8@", "8@", "4@", "-4@"]),
+        ] {
+            let what = [format!("Provider: {provider}"), format!("Name: {name}")];
+            let found: Vec<&[&str]> =
+                lines.windows(4).filter(|four| four[0].ends_with(&what[0]) && four[1] == what[1]).collect();
+            let [[_, _, place, said]] = found[..] else { return Err(format!("{file}: {what:?} once: {text}")) };
+            let zero = "0x0000000000000000";
+            if ["Location", "Base", "Semaphore"].iter().any(|word| place.contains(&format!("{word}: {zero}"))) {
+                return Err(format!("{file}, {provider}: {place}"));
+            }
+            let words: Vec<&str> = said.trim_start_matches("Arguments: ").split(' ').collect();
+            let fits = words.len() == arguments.len();
+            if !fits || !words.iter().zip(arguments).all(|(word, begin)| word.starts_with(begin)) {
+                return Err(format!("{file}, {provider}: {said}"));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Where a program is.

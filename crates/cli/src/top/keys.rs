@@ -13,7 +13,7 @@ pub enum Key {
     Enter,
     Escape,
     Erase,
-    /// Ctrl-C, or the terminal has gone.
+    /// Ctrl-C, a signal that ends programs, or the terminal has gone.
     End,
 }
 

@@ -1,6 +1,7 @@
 //! The terminal: its size, its keys without their echo, and ratatui's cells as escape sequences. It is as it was when this
-//! is dropped. Nothing here needs a terminal's database: the sequences are those that all terminals of today share.
+//! is dropped, and a signal ends the program only then. Nothing here needs a terminal's database: the sequences are those that all terminals of today share.
 
+use super::ending::HeldSignals;
 use super::keys::{self, Key};
 use anstream::AutoStream;
 use ratatui_core::backend::{Backend, ClearType, WindowSize};
@@ -31,6 +32,8 @@ const LEAVE_SCREEN: &str = "\x1b[0m\x1b[?25h\x1b[?1049l";
 pub struct Screen {
     terminal: Terminal<Cells>,
     before: Termios,
+    /// Dropped last: the terminal is as it was when they have their effect.
+    signals: HeldSignals,
 }
 
 impl Screen {
@@ -40,8 +43,9 @@ impl Screen {
         raw.make_raw();
         let colours = AutoStream::choice(&io::stdout()) != anstream::ColorChoice::Never;
         let terminal = Terminal::new(Cells { out: Vec::new(), colours })?;
+        let signals = HeldSignals::hold()?;
         termios::tcsetattr(io::stdin(), OptionalActions::Flush, &raw)?;
-        let screen = Screen { terminal, before };
+        let screen = Screen { terminal, before, signals };
         io::stdout().write_all(ENTER_SCREEN.as_bytes())?;
         io::stdout().flush()?;
         Ok(screen)
@@ -52,14 +56,19 @@ impl Screen {
         self.terminal.draw(|frame| draw(frame.buffer_mut())).map(|_| ())
     }
 
-    /// The keys that were pressed, as soon as one was; none if none was for so long, or the size changed.
+    /// The keys that were pressed, as soon as one was; none if none was for so long, or the size changed. A signal that
+    /// ends programs is a key, too.
     pub fn keys(&mut self, timeout: Duration) -> io::Result<Vec<Key>> {
         let input = io::stdin();
         let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
-        match poll(&mut [PollFd::new(&input, PollFlags::IN)], Some(&timeout)) {
+        let mut sources = [PollFd::new(&input, PollFlags::IN), PollFd::new(&self.signals, PollFlags::IN)];
+        match poll(&mut sources, Some(&timeout)) {
             Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(Vec::new()),
             ready => ready?,
         };
+        if !sources[1].revents().is_empty() {
+            return Ok(vec![Key::End]);
+        }
         let mut bytes = [0; KEYS_AT_ONCE];
         match input.lock().read(&mut bytes)? {
             0 => Ok(vec![Key::End]),

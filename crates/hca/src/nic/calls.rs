@@ -2,7 +2,7 @@
 //! pairs go on that got room to send.
 
 use crate::call_trace as calls;
-use crate::nic::Nic;
+use crate::nic::{Nic, probes};
 use crate::objects::device::Device;
 use crate::queue_pair::Qp;
 use crate::queue_pair::reach::Neighbour;
@@ -67,6 +67,9 @@ impl Qp {
         first: usize,
     ) -> Result<(), (usize, PostError)> {
         let posted = self.send(&nic.ground, requests, first);
+        if probes::are_watched() {
+            probes::posted_sends(self, &requests[..posted.map_or_else(|(sent, _)| sent, |()| requests.len())]);
+        }
         if nic.tracing().is_on() {
             nic.note_sent(self, &requests[..posted.map_or_else(|(sent, _)| sent, |()| requests.len())]);
         }
@@ -102,6 +105,9 @@ impl Qp {
         first: usize,
     ) -> Result<(), (usize, PostError)> {
         let posted = self.receive(&nic.ground, requests, first);
+        if probes::are_watched() {
+            probes::posted_receives(self, &requests[..posted.map_or_else(|(done, _)| done, |()| requests.len())]);
+        }
         nic.after_posting();
         posted
     }
