@@ -9,6 +9,7 @@ use ::host::thread::Shield;
 use latch::Rank;
 use latch::plain::Mutex;
 use recording::block::BLOCK_BYTES;
+use recording::reader::SPAN_NOTE;
 use recording::recent::{RECENT_AT, RECENT_BYTES};
 use recording::{BlockStart, BlockWriter, FileHeader, RecentWriter};
 #[cfg(feature = "checks")]
@@ -85,6 +86,19 @@ fn ring_bytes(text: &str) -> Option<u64> {
     let bytes = digits.parse::<u64>().ok()?.checked_mul(1 << unit)?;
     let blocks = bytes / BLOCK_BYTES as u64;
     (u64::from(MIN_RING_BLOCKS)..=1 << 20).contains(&blocks).then_some(bytes)
+}
+
+/// What another tool tells of: how long something took.
+#[derive(Clone, Copy, Debug)]
+pub struct Span<'a> {
+    /// When it began, on the host's [`monotonic`] clock, in nanoseconds.
+    pub begin: u64,
+    /// When it ended.
+    pub end: u64,
+    /// The thread that began it.
+    pub thread: u32,
+    /// The tool, the name of the span, and names and values of its fields, alternately.
+    pub texts: &'a [&'a str],
 }
 
 /// A recording under way.
@@ -181,6 +195,16 @@ impl Recorder {
             inside.pack_recent(1);
             self.waits.store(!inside.recent.is_empty(), Ordering::Relaxed);
         }
+    }
+
+    /// Records what another tool tells of.
+    pub fn span(&self, now: u64, span: &Span<'_>) {
+        let begin = now.saturating_sub(monotonic().saturating_sub(span.begin));
+        let numbers = [span.end.saturating_sub(span.begin), span.thread.into()];
+        let mut inside = self.inside.lock();
+        inside.pack_recent(u32::MAX);
+        // A block that begins here begins now, not when the span did.
+        inside.add(now, |writer, block| writer.note(block, SPAN_NOTE, begin, &numbers, span.texts));
     }
 
     /// Records what the checker has found.
@@ -450,8 +474,9 @@ fn program() -> String {
     if name.is_empty() { "process".to_owned() } else { name }
 }
 
-/// The host's monotonic clock.
-fn monotonic() -> u64 {
+/// The host's monotonic clock, in nanoseconds.
+#[must_use]
+pub fn monotonic() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: fills in a live structure.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
