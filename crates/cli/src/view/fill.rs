@@ -204,6 +204,8 @@ impl Filler {
                 let id = self.run.add_event(drawn, &fields);
                 if let Some(message) = message.and_then(|message| self.run.message_mut(message)) {
                     message.sent.get_or_insert(time);
+                    // A call's moment may be read after that of its packets, and the order of the events is right.
+                    message.posted = message.posted.map(|posted| posted.min(time));
                     message.first_packet.get_or_insert(id);
                     message.last_packet = Some(id);
                 }
