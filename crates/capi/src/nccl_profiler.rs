@@ -38,7 +38,6 @@ pub struct Profiler {
 
 /// The profiler, as NCCL 2.27 and later know it.
 #[unsafe(no_mangle)]
-#[expect(non_upper_case_globals, reason = "NCCL looks for this name")]
 pub static ncclProfiler_v4: Profiler =
     Profiler { name: b"ubiverbs\0", init, start_event, stop_event, record_event_state, finalize };
 
@@ -165,7 +164,6 @@ static EVENTS: PerProcess<Events> = PerProcess::new();
 ///
 /// # Safety
 /// Each pointer is null, or what NCCL passes: room for the context and for the kinds of events, and a C string.
-#[expect(clippy::too_many_arguments, reason = "so many are NCCL's")]
 unsafe extern "C" fn init(
     context: *mut *mut c_void,
     wanted: *mut c_int,
@@ -270,7 +268,9 @@ fn end_with_process() {
         });
     }
     // SAFETY: the function stays as long as the process, as this library is never unloaded.
-    REGISTERED.call_once(|| drop(unsafe { libc::atexit(end) }));
+    REGISTERED.call_once(|| unsafe {
+        libc::atexit(end);
+    });
 }
 
 /// Puts events into the recording.
