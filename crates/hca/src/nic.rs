@@ -215,7 +215,7 @@ impl Nic {
     pub fn record_span(&self, span: &Span<'_>) -> bool {
         let recorder = self.tracing().recorder();
         recorder.is_some_and(|recorder| {
-            recorder.span(self.now().as_nanos(), span);
+            recorder.span(|| self.now().as_nanos(), span);
             true
         })
     }

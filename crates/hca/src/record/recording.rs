@@ -22,6 +22,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 use trace::{Call, Event, Kind};
@@ -40,6 +41,9 @@ const MAX_NAME_CHARS: usize = 40;
 
 /// How much is recorded of the command line.
 const MAX_ARGUMENT_BYTES: usize = 4096;
+
+/// How often two clocks are compared.
+const CLOCK_LOOKS: u32 = 5;
 
 /// What is asked for: a directory, and how much of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -106,6 +110,8 @@ pub(crate) struct Recorder {
     inside: Mutex<Inside>,
     /// There may be events to be packed.
     waits: AtomicBool,
+    /// By how much the host's monotonic clock is ahead of that of events, once a span was recorded.
+    ahead: OnceLock<u64>,
 }
 
 struct Inside {
@@ -166,7 +172,8 @@ impl Recorder {
             posting: None,
             state: State::Unbegun,
         };
-        Ok(Recorder { inside: Mutex::new(Rank::Recording, inside), waits: AtomicBool::new(false) })
+        let inside = Mutex::new(Rank::Recording, inside);
+        Ok(Recorder { inside, waits: AtomicBool::new(false), ahead: OnceLock::new() })
     }
 
     /// Records an event.
@@ -198,8 +205,10 @@ impl Recorder {
     }
 
     /// Records what another tool tells of.
-    pub fn span(&self, now: u64, span: &Span<'_>) {
-        let begin = now.saturating_sub(monotonic().saturating_sub(span.begin));
+    pub fn span(&self, now: impl Fn() -> u64, span: &Span<'_>) {
+        // The same for all spans: one that is inside another stays there.
+        let ahead = *self.ahead.get_or_init(|| monotonic_ahead_of(&now));
+        let (now, begin) = (now(), span.begin.saturating_sub(ahead));
         let numbers = [span.end.saturating_sub(span.begin), span.thread.into()];
         let mut inside = self.inside.lock();
         inside.pack_recent(u32::MAX);
@@ -472,6 +481,16 @@ fn program() -> String {
     let path = std::env::current_exe().unwrap_or_default();
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     if name.is_empty() { "process".to_owned() } else { name }
+}
+
+/// By how much the host's monotonic clock is ahead of another. A thread may lose the processor between two looks at
+/// clocks, so the closest looks count.
+fn monotonic_ahead_of(clock: impl Fn() -> u64) -> u64 {
+    let look = |_| {
+        let (before, host, after) = (clock(), monotonic(), clock());
+        (after.saturating_sub(before), host.saturating_sub(before))
+    };
+    (0..CLOCK_LOOKS).map(look).min().map_or(0, |(_, ahead)| ahead)
 }
 
 /// The host's monotonic clock, in nanoseconds.
