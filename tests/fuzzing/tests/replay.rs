@@ -69,7 +69,7 @@ fn logs_replay() {
 
 #[test]
 fn recordings_replay() {
-    play("recordings", 5000, fuzzing::recordings);
+    play("recordings", 400, fuzzing::recordings);
 }
 
 #[test]

@@ -127,9 +127,9 @@ fn flap(stage: &Stage, link: Link) -> Result<(), String> {
         hosts: [host; 2],
         user: None,
         options: &options,
-        server: format!("rping -s -a 127.0.0.1 -p {port} -V -C 400 -S 1000"),
+        server: format!("rping -s -a 127.0.0.1 -p {port} -V -C 120 -S 1000"),
         port,
-        clients: vec![format!("rping -c -I 127.0.0.2 -a 127.0.0.1 -p {port} -V -C 400 -S 1000")],
+        clients: vec![format!("rping -c -I 127.0.0.2 -a 127.0.0.1 -p {port} -V -C 120 -S 1000")],
         stays: false,
     })?;
     let report = fs::read_to_string(&report).map_err(|error| format!("{report}: {error}"))?;

@@ -18,9 +18,13 @@ const SHOWN_OTHERWISE: &[(&str, &str)] = &[
     ("cli/src/torture/report.rs", "shown by trace::printable, line by line"),
     ("cluster/src/verdict.rs", "leaves control characters out"),
     ("hca/src/environment/scripts.rs", "compared with names in scripts"),
+    ("cli/src/matrix.rs", "escaped line by line"),
+    ("hca/src/record/recording.rs", "of this process itself, into its own file"),
     ("host/src/memory_faults.rs", "a test's"),
     ("host/src/names.rs", "searched for names of ours"),
     ("netlink/src/requests.rs", "compared with names of devices"),
+    ("recording/src/header.rs", "data of a page, where it is text and never markup"),
+    ("web/src/page.rs", "base64"),
 ];
 
 /// Ways to make a file that others may read.
