@@ -20,6 +20,11 @@ const PRIVATE: &[u32] = &[25, 33, 34, 57, 59, 64, 65];
 /// The node of libibverbs.so.1 that is for our own libraries only.
 const OWN: &str = "UBIVERBS_PRIVATE";
 
+/// What it has there for programs that look for it by name: other tools' spans, and NCCL's profiler plugin, of which
+/// the library has another name.
+const LOOKED_FOR: [&str; 2] = ["ubiverbs_record_span", "ncclProfiler_v4"];
+const PROFILER_NAME: &str = "libnccl-profiler-ubiverbs.so";
+
 /// The libraries that are jumps into libibverbs.so.1, and the tables of their symbols.
 const JUMPING: [(&str, &str); 2] = [("librdmacm.so.1", "rdmacm.txt"), ("libibumad.so.3", "umad.txt")];
 
@@ -145,7 +150,9 @@ fn link(
     let library = lib.join("libibverbs.so.1");
     link_shared(toolchain, &library, &script, &[&stand_ins], archive)?;
     // What programs find when they are linked, and what NCCL opens first.
-    replace(&lib.join("libibverbs.so"), |to| symlink("libibverbs.so.1", to))?;
+    for name in ["libibverbs.so", PROFILER_NAME] {
+        replace(&lib.join(name), |to| symlink("libibverbs.so.1", to))?;
+    }
     Ok(library)
 }
 
@@ -358,6 +365,7 @@ fn version_script(symbols: &[Symbol<'_>]) -> String {
 /// The node of libibverbs.so.1 with what the other libraries jump to, and what a sanitizer looks for.
 fn private_node(jumps: &[Jump<'_>], more: &[String]) -> String {
     let names = jumps.iter().map(|jump| format!("ubiverbs_{}", jump.name)).chain(more.iter().cloned());
+    let names = names.chain(LOOKED_FOR.map(str::to_owned));
     let names = names.chain(["__asan_default_options", "__tsan_default_options"].map(str::to_owned));
     let names: Vec<String> = names.map(|name| format!("    {name};\n")).collect();
     format!("{OWN} {{\n  global:\n{}}};\n", names.concat())

@@ -22,7 +22,7 @@ mod tuning;
 
 pub use ::host::descriptor::Descriptor;
 pub use ::host::descriptor::observe as observe_descriptors;
-pub use ::host::thread::{Shield, spawn};
+pub use ::host::thread::{Shield, number as thread_number, spawn};
 pub use ::inventory::Socket as SocketReport;
 pub use ::link::shared::direct::check_support as check_direct_support;
 pub use call_trace::OwnCalls;
@@ -64,4 +64,6 @@ pub use queue_pair::frames::Spread;
 pub use queue_pair::{Joins, Qp};
 pub use record::drops::KernelDrops;
 pub use record::file::create_private;
+#[cfg(feature = "capture")]
+pub use record::recording::{Span, monotonic};
 pub use record::tracing::{Tracing, is_traced, is_watched};

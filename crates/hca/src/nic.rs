@@ -44,6 +44,8 @@ use crate::progress::watch::Watch;
 use crate::queue_pair::frames::RawPart;
 use crate::queue_pair::{Joins, Qp};
 use crate::record::drops::KernelDrops;
+#[cfg(feature = "capture")]
+use crate::record::recording::Span;
 use crate::record::tracing::Tracing;
 use ::host::descriptor::Descriptor;
 use ::host::inquiry::Injection;
@@ -201,6 +203,22 @@ impl Nic {
     /// Tells the trace that a call was refused.
     pub fn refused(&self, function: &'static str, errno: i32, reason: impl Display) {
         self.ground.records.refused(function, errno, reason);
+    }
+
+    /// Whether everything is recorded.
+    #[cfg(feature = "capture")]
+    pub fn is_recorded(&self) -> bool {
+        self.tracing().is_recorded()
+    }
+
+    /// Records what another tool tells of; false if there is no recording.
+    #[cfg(feature = "capture")]
+    pub fn record_span(&self, span: &Span<'_>) -> bool {
+        let recorder = self.tracing().recorder();
+        recorder.is_some_and(|recorder| {
+            recorder.span(|| self.now().as_nanos(), span);
+            true
+        })
     }
 
     /// The program takes an event of a completion channel: this completion queue has something.

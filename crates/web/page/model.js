@@ -14,7 +14,7 @@ const STEP = { POSTED: 0, SENT: 1, ARRIVED: 2, PLACED: 3, COMPLETED: 4, POLLED: 
 
 // Work requests under way at once are drawn in so many rows at most.
 const MESSAGE_ROWS_MAX = 5;
-const SPAN_ROWS_MAX = 4;
+const SPAN_ROWS_MAX = 8;
 
 function buildModel(run) {
   const { events, lanes, processes } = run;

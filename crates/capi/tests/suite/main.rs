@@ -8,10 +8,12 @@
 //! - `sanitizers`: programs built with sanitizers
 //! - `scripts`: a program that failure scripts break
 //! - `cards`: a program on NICs that are like cards
+//! - `nccl`: a program that calls NCCL's profiler plugin as NCCL does
 //! - `library`: where the libraries are, and how programs are run on them
 
 mod cards;
 mod library;
+mod nccl;
 mod programs;
 mod pyverbs;
 mod sanitizers;

@@ -156,7 +156,11 @@ impl Filler {
                 let text = fields.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ");
                 let text = self.run.names.add(&text);
                 let drawn = Drawn { duration, name, text, ..Drawn::new(time, id, EventKind::Span) };
-                self.run.add_event(drawn, &[("thread", Value::Number(thread.into()))]);
+                let field = |wanted: &str| fields.iter().find(|(name, _)| name == wanted)?.1.parse().ok();
+                let mut numbers = vec![("thread", Value::Number(thread.into()))];
+                let work = ["qpn", "wr_id"].into_iter();
+                numbers.extend(work.filter_map(|name| Some((name, Value::Number(field(name)?)))));
+                self.run.add_event(drawn, &numbers);
             }
             _ => {}
         }

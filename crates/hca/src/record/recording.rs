@@ -9,6 +9,7 @@ use ::host::thread::Shield;
 use latch::Rank;
 use latch::plain::Mutex;
 use recording::block::BLOCK_BYTES;
+use recording::reader::SPAN_NOTE;
 use recording::recent::{RECENT_AT, RECENT_BYTES};
 use recording::{BlockStart, BlockWriter, FileHeader, RecentWriter};
 #[cfg(feature = "checks")]
@@ -21,6 +22,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 use trace::{Call, Event, Kind};
@@ -39,6 +41,9 @@ const MAX_NAME_CHARS: usize = 40;
 
 /// How much is recorded of the command line.
 const MAX_ARGUMENT_BYTES: usize = 4096;
+
+/// How often two clocks are compared.
+const CLOCK_LOOKS: u32 = 5;
 
 /// What is asked for: a directory, and how much of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -87,11 +92,26 @@ fn ring_bytes(text: &str) -> Option<u64> {
     (u64::from(MIN_RING_BLOCKS)..=1 << 20).contains(&blocks).then_some(bytes)
 }
 
+/// What another tool tells of: how long something took.
+#[derive(Clone, Copy, Debug)]
+pub struct Span<'a> {
+    /// When it began, on the host's [`monotonic`] clock, in nanoseconds.
+    pub begin: u64,
+    /// When it ended.
+    pub end: u64,
+    /// The thread that began it.
+    pub thread: u32,
+    /// The tool, the name of the span, and names and values of its fields, alternately.
+    pub texts: &'a [&'a str],
+}
+
 /// A recording under way.
 pub(crate) struct Recorder {
     inside: Mutex<Inside>,
     /// There may be events to be packed.
     waits: AtomicBool,
+    /// By how much the host's monotonic clock is ahead of that of events, once a span was recorded.
+    ahead: OnceLock<u64>,
 }
 
 struct Inside {
@@ -152,7 +172,8 @@ impl Recorder {
             posting: None,
             state: State::Unbegun,
         };
-        Ok(Recorder { inside: Mutex::new(Rank::Recording, inside), waits: AtomicBool::new(false) })
+        let inside = Mutex::new(Rank::Recording, inside);
+        Ok(Recorder { inside, waits: AtomicBool::new(false), ahead: OnceLock::new() })
     }
 
     /// Records an event.
@@ -181,6 +202,18 @@ impl Recorder {
             inside.pack_recent(1);
             self.waits.store(!inside.recent.is_empty(), Ordering::Relaxed);
         }
+    }
+
+    /// Records what another tool tells of.
+    pub fn span(&self, now: impl Fn() -> u64, span: &Span<'_>) {
+        // The same for all spans: one that is inside another stays there.
+        let ahead = *self.ahead.get_or_init(|| monotonic_ahead_of(&now));
+        let (now, begin) = (now(), span.begin.saturating_sub(ahead));
+        let numbers = [span.end.saturating_sub(span.begin), span.thread.into()];
+        let mut inside = self.inside.lock();
+        inside.pack_recent(u32::MAX);
+        // A block that begins here begins now, not when the span did.
+        inside.add(now, |writer, block| writer.note(block, SPAN_NOTE, begin, &numbers, span.texts));
     }
 
     /// Records what the checker has found.
@@ -450,8 +483,19 @@ fn program() -> String {
     if name.is_empty() { "process".to_owned() } else { name }
 }
 
-/// The host's monotonic clock.
-fn monotonic() -> u64 {
+/// By how much the host's monotonic clock is ahead of another. A thread may lose the processor between two looks at
+/// clocks, so the closest looks count.
+fn monotonic_ahead_of(clock: impl Fn() -> u64) -> u64 {
+    let look = |_| {
+        let (before, host, after) = (clock(), monotonic(), clock());
+        (after.saturating_sub(before), host.saturating_sub(before))
+    };
+    (0..CLOCK_LOOKS).map(look).min().map_or(0, |(_, ahead)| ahead)
+}
+
+/// The host's monotonic clock, in nanoseconds.
+#[must_use]
+pub fn monotonic() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: fills in a live structure.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };

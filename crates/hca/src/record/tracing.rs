@@ -175,12 +175,12 @@ impl Tracing {
     }
 
     /// The recording, if there is one.
-    #[cfg(all(feature = "capture", feature = "checks"))]
+    #[cfg(feature = "capture")]
     pub(crate) fn recorder(&self) -> Option<Arc<Recorder>> {
         self.recorder.get().cloned()
     }
 
-    fn is_recorded(&self) -> bool {
+    pub(crate) fn is_recorded(&self) -> bool {
         #[cfg(feature = "capture")]
         return self.recorder.get().is_some();
         #[cfg(not(feature = "capture"))]
