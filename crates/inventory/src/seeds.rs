@@ -22,7 +22,7 @@ fn seeds() -> Vec<(&'static str, Vec<u8>)> {
     let congested = QueuePair { link: "UDP".into(), counters, congestion: Some(congestion), ..ready.clone() };
     let failed = QueuePair { state: 6, stop: "the peer is gone".into(), ..ready.clone() };
     let id = ConnectionId { number: 1, space: 0x106, source: near, destination: far, ..ConnectionId::default() };
-    let socket = Socket { descriptor: 5, state: "connected".into(), destination: near, ..Socket::default() };
+    let socket = Socket { number: 5, state: "connected".into(), destination: near, ..Socket::default() };
     let drops = vec![Drops { reason: "no_receive".into(), count: 2 }];
     let activity = Activity { version: "1.0.0".into(), age_nanos: 1 << 40, drops, ..Activity::default() };
 
