@@ -135,7 +135,8 @@ fn metrics(stage: &Stage) -> Result<(), String> {
     let mut first = String::new();
     host::wait("figures of a program that sends", || {
         first = fetch().unwrap_or_default();
-        moved(&first).is_some()
+        // Ports count for programs that have ended, too.
+        moved(&first).is_some() && first.contains("type=\"RC\",state=\"RTS\"}")
     })
     .map_err(|e| format!("{e}: {first}"))?;
     let wanted =
