@@ -9,6 +9,7 @@ const FOREIGN: [&str; 3] = ["/comm\"", "/cmdline\"", "from_utf8_lossy("];
 
 /// Where it goes no further, or is shown in another way: the file, and why.
 const SHOWN_OTHERWISE: &[(&str, &str)] = &[
+    ("capi/src/nccl_profiler.rs", "NCCL's own words, data of a recording"),
     ("capi/src/preload/config.rs", "a file of root's, which is obeyed and not shown"),
     ("cli/src/demo/alice.rs", "shown with {:?}"),
     ("cli/src/second_side/bob.rs", "shown with {:?}"),
@@ -40,6 +41,7 @@ const NO_PAYLOAD: &[(&str, &str)] = &[
     ("hca/src/record/appended_file.rs", "for its owner alone"),
     ("hca/src/record/file.rs", "a test's; the one function that makes files is here"),
     ("inventory/src/ended.rs", "for its owner alone"),
+    ("inventory/src/seeds.rs", "a test's: seeds of a fuzz target"),
     ("ubiverbs/src/buffer/shared.rs", "an example in its text"),
 ];
 
