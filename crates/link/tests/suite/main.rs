@@ -16,6 +16,11 @@ mod sync {
     pub(crate) use loom::sync::Mutex;
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
+    pub(crate) fn store_and_fence(word: &AtomicU64, value: u64) {
+        word.store(value, Ordering::Release);
+        fence(Ordering::SeqCst);
+    }
+
     /// The checker's threads are one thread of the system, which has no order to keep.
     pub(crate) fn in_order<G>(_: latch::Rank, take: impl FnOnce() -> G) -> G {
         take()

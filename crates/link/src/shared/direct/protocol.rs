@@ -30,10 +30,10 @@
 //!
 //! Between 2 and 3 both have a full fence, so one of them sees the other. 3 of the requester is a sequence that the
 //! kernel starts again from the first step, the look at the generation, when it takes the thread from its processor
-//! (`restartable`). So a thread that is stopped in the middle of 3 does nothing with what it saw before, and the target
+//! (`restartable`). It may be done several times under one claim. So a thread that is stopped in the middle of 3 does nothing with what it saw before, and the target
 //! need not wait for it.
 
-use crate::sync::{AtomicU64, Ordering, fence};
+use crate::sync::{AtomicU64, Ordering, fence, store_and_fence};
 
 /// No process has memory there: the access fails.
 pub(crate) const NO_MEMORY_ADDRESS: u64 = 0x7fff_ffff_ffff_f000;
@@ -103,14 +103,17 @@ pub(crate) fn is_current((generation, known): (&AtomicU64, u64)) -> bool {
     generation.load(Ordering::Acquire) == known
 }
 
-/// The requester: calls `access`, which looks at the generation itself, under a claim of that thread.
+/// The requester: from here on accesses may begin, each of which looks at the generation itself.
 #[inline]
-pub(crate) fn under_claim<T>(claim: &AtomicU64, thread: u64, access: impl FnOnce() -> T) -> T {
-    claim.store(thread, Ordering::Relaxed);
-    fence(Ordering::SeqCst);
-    let done = access();
+pub(crate) fn begin_claim(claim: &AtomicU64, thread: u64) {
+    // What was done under the claim before is done.
+    store_and_fence(claim, thread);
+}
+
+/// The requester: none is under way any more.
+#[inline]
+pub(crate) fn end_claim(claim: &AtomicU64) {
     claim.store(0, Ordering::Release);
-    done
 }
 
 /// The target: what was taken out of the table is not found again. Before it ends accesses.
