@@ -18,8 +18,7 @@ use crate::objects::landing::{Land, Landing};
 use crate::progress::ready::ReadyQueue;
 use crate::queue_pair::Qp;
 use crate::tuning::{
-    EXIT_LOOKS, FULL_DATAGRAM_PACKETS, FULL_POLL_EVERY, LOOKS_TOGETHER, PACKETS_PER_DRIVE, SHORT_LOOKS,
-    SHORT_LOOKS_COST, SOCKET_LOOK_POLLS,
+    EXIT_LOOKS, FULL_DATAGRAM_PACKETS, FULL_POLL_EVERY, LOOKS_TOGETHER, PACKETS_PER_DRIVE, SOCKET_LOOK_POLLS,
     TIMER_GRACE, TIMERS_PER_TURN, nanos,
 };
 use ::host::arrival::Origin;
@@ -275,13 +274,6 @@ impl Nic {
     ) -> usize {
         cq.polls();
         let alone = self.ground.alone();
-        if let Some(alone) = &alone
-            && alone.is_used()
-            && cq.takes_short_look()
-            && self.ground.links.exchange.rings_are_empty(alone)
-        {
-            return 0;
-        }
         let taken = cq.poll(room, &mut take);
         if taken > 0 {
             self.has_taken();
@@ -289,13 +281,11 @@ impl Nic {
         }
         let glance = self.glance(alone.as_ref());
         if glance == Glance::Nothing {
-            cq.set_short_looks(SHORT_LOOKS);
             drop(alone);
             self.ground.progress.engine.polled();
-            self.found_nothing(SHORT_LOOKS_COST);
+            self.found_nothing(1);
             return 0;
         }
-        cq.set_short_looks(0);
         if glance != Glance::Rings {
             self.flush_delayed_ack();
         }

@@ -76,11 +76,6 @@ pub(crate) const KERNEL_COPY_MAX_BYTES: u32 = link::shared::direct::PIECE_BYTES 
 
 /// One of so many polls looks at everything: a thread that others rely on may have stopped.
 pub(crate) const FULL_POLL_EVERY: u64 = 32;
-/// Between two empty polls that look at everything a program that polls alone looks so often at its rings only, which
-/// costs a fifth: what comes is found sooner.
-pub(crate) const SHORT_LOOKS: u32 = 6;
-/// An empty poll with the short looks after it counts as so many.
-pub(crate) const SHORT_LOOKS_COST: u32 = 2;
 /// One of so many polls of a thread looks at rings that other threads poll for: each of them costs a cache line or two,
 /// and its own thread mostly looks much sooner.
 pub(crate) const OTHER_THREADS_RINGS_EVERY: u64 = 1024;

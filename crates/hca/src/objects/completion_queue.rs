@@ -129,8 +129,6 @@ pub struct CompletionQueue {
     poller: AtomicUsize,
     /// It was polled since work was last done at once.
     polled: AtomicBool,
-    /// How many of the next polls look at rings only. For a thread that has the right to all locks.
-    short_looks: AtomicU32,
     channel: Option<Arc<CompletionChannel>>,
     /// The engine, which must know that it is armed.
     engine: Option<Arc<Engine>>,
@@ -230,7 +228,6 @@ impl CompletionQueue {
             overflowed: AtomicBool::new(false),
             poller: AtomicUsize::new(0),
             polled: AtomicBool::new(true),
-            short_looks: AtomicU32::new(0),
             channel,
             engine: None,
             observer: OnceLock::new(),
@@ -357,22 +354,6 @@ impl CompletionQueue {
         if !self.was_polled() {
             self.polled.store(true, Ordering::Relaxed);
         }
-    }
-
-    /// Whether this poll looks at rings only.
-    #[inline]
-    pub(crate) fn takes_short_look(&self) -> bool {
-        let left = self.short_looks.load(Ordering::Relaxed);
-        if left > 0 {
-            self.short_looks.store(left - 1, Ordering::Relaxed);
-        }
-        left > 0 && self.is_empty()
-    }
-
-    /// A poll looked at everything: so many of the next look at rings only.
-    #[inline]
-    pub(crate) fn set_short_looks(&self, count: u32) {
-        self.short_looks.store(count, Ordering::Relaxed);
     }
 
     /// Whether it was polled since work was last done at once.

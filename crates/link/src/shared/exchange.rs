@@ -337,13 +337,6 @@ impl Exchange {
         }
     }
 
-    /// Whether no ring has a train, in a few loads. What else a look at rings may find waits for a longer one.
-    #[inline]
-    pub fn rings_are_empty(&self, alone: &latch::Alone) -> bool {
-        let list = &self.inbound[latch::stripe()].0;
-        list.look(alone, |list| !list.iter().any(|inbound| inbound.has_something())).unwrap_or(false)
-    }
-
     /// Whether there is a ring to look at. None if that cannot be told without taking a lock.
     #[inline]
     pub fn glance(&self, alone: &latch::Alone) -> Option<bool> {
