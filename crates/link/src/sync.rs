@@ -33,9 +33,8 @@ static REGISTERED: latch::PerProcess<bool> = latch::PerProcess::new();
 /// is the engine's.
 pub(crate) fn register_for_fences() -> bool {
     // SAFETY: numbers.
-    let register = || unsafe {
-        libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0
-    };
+    let register =
+        || unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0 };
     *REGISTERED.get_or_make(|| !cfg!(miri) && register())
 }
 

@@ -6,10 +6,10 @@
 #[allow(dead_code)]
 mod word;
 
+use crate::sync::heavy_fence;
 use loom::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
-use crate::sync::heavy_fence;
 use word::{Needs, Sleeper};
 
 /// A process: its word, its bells (an eventfd each), and how much is in its ring.
