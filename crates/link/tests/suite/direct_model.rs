@@ -51,7 +51,7 @@ impl Processes {
 
     fn take_back(&self, place: u64) {
         assert!(withdraw_entry(&self.table, ENTRY_NAME));
-        end_generation(&self.generation);
+        end_generation(&self.generation, true);
         self.set_position(NO_MEMORY_ADDRESS);
         wait_until_over(&self.claim, |thread| {
             assert_eq!(thread, THREAD_NUMBER);
@@ -86,7 +86,7 @@ impl Processes {
     fn store(&self, times: u32, is_stopped: bool) {
         let generation = self.generation.load(Ordering::Acquire);
         let Some([place, ..]) = find_entry(&self.table, ENTRY_NAME) else { return };
-        begin_claim(&self.claim, THREAD_NUMBER);
+        begin_claim(&self.claim, THREAD_NUMBER, true);
         for _ in 0..times {
             let is_current = || is_current((&self.generation, generation));
             let mut goes_on = is_current();

@@ -9,6 +9,7 @@ use super::{
     ADDRESS_OFFSET, GENERATION_OFFSET, MAGIC_OFFSET, Mapping, OPEN_OFFSET, SCRATCH_OFFSET, SECRET_OFFSET, Shelf,
     TABLE_MAGIC, find_entry, name_of, set_position, word,
 };
+use crate::sync::is_registered_for_fences;
 use host::descriptor::{Descriptor, Opening};
 use latch::{Guard, Mutex, Rank};
 use std::fs::OpenOptions;
@@ -398,7 +399,8 @@ impl PeerAccesses<'_> {
             claimed => {
                 *claimed = Some(Claimed { accesses: 1, bytes });
                 self.turn.claims_made += 1;
-                begin_claim(claims.word(), self.turn.claims_made << 32 | u64::from(record.thread()));
+                let claim = self.turn.claims_made << 32 | u64::from(record.thread());
+                begin_claim(claims.word(), claim, is_registered_for_fences());
             }
         }
     }
