@@ -205,6 +205,15 @@ pub fn wheel() -> Result<(), String> {
     if has_venv() { Ok(()) } else { Err("python3 still has no venv though python3-venv is installed".into()) }
 }
 
+/// What makes an image without a container engine.
+pub fn image() -> Result<(), String> {
+    provide(&[
+        Tool { program: "mmdebstrap", package: "mmdebstrap" },
+        Tool { program: "dpkg-deb", package: "dpkg" },
+        Tool { program: "/usr/share/keyrings/debian-archive-keyring.gpg", package: "debian-archive-keyring" },
+    ])
+}
+
 /// Wireshark's terminal program, and its version.
 pub fn tshark() -> Result<String, String> {
     provide([&TSHARK])?;
