@@ -4,7 +4,7 @@
 //! The packages are built in a target directory of their own, with the paths of this machine taken out of them, so that
 //! another folder or another user's machine gives the same bytes. `--twice` proves it.
 
-mod image;
+pub mod image;
 mod publishing;
 mod sbom;
 
