@@ -118,10 +118,10 @@ impl Image<'_> {
         });
         let mut manifest = self.keep_json("manifest.json", &manifest, MANIFEST)?;
         manifest["platform"] = json!({ "architecture": machine.debian(), "os": "linux" });
-        manifest["annotations"] = json!({
-            "org.opencontainers.image.ref.name": version,
-            "io.containerd.image.name": format!("docker.io/library/ubiverbs:{version}"),
-        });
+        // Engines differ in which of the two they take the name from.
+        let name = format!("docker.io/library/ubiverbs:{version}");
+        manifest["annotations"] =
+            json!({ "org.opencontainers.image.ref.name": name, "io.containerd.image.name": name });
         let index = json!({ "schemaVersion": 2, "manifests": [manifest] });
         packages::write(&self.layout.join("index.json"), &index.to_string())
     }
