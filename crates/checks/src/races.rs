@@ -132,6 +132,13 @@ impl Races {
         self.see(process, event, true);
     }
 
+    /// Events of a process are missing: what its queue pairs have done is not known, and neither is what was told.
+    pub fn lost(&mut self, process: u32) {
+        let own: Vec<u32> = self.pairs.iter().filter(|(_, pair)| pair.process == process).map(|(id, _)| *id).collect();
+        own.into_iter().for_each(|id| self.drop_pair(id));
+        self.forget();
+    }
+
     /// What was looked at so far.
     #[must_use]
     pub fn looked(&self) -> Looked {
@@ -194,6 +201,10 @@ impl Races {
                         _ => self.receive_completed(process, id, *wr_id, *queue, is_success.then_some(*bytes), is_last),
                     };
                 }
+                // Its beginning was not seen: it may tell of anything.
+                if is_success && *queue != Queue::Send {
+                    self.forget_accesses();
+                }
             }
             _ => {}
         }
@@ -254,11 +265,10 @@ impl Races {
             Call::DestroySrq { srq } => {
                 self.processes[here].shared_receives.remove(&srq.value());
             }
-            Call::Polled { wr_id, .. } => {
-                if let Some(id) = pair {
-                    self.polled(process, id, wr_id);
-                }
-            }
+            Call::Polled { wr_id, .. } => match pair {
+                Some(id) => self.polled(process, id, wr_id),
+                None => self.forget_accesses(),
+            },
             Call::RegisterMemory { key, address, length, iova, .. } => {
                 self.add_region(process, key, address, length, iova);
             }
