@@ -14,7 +14,7 @@ mod world;
 pub use world::ProcessFacts;
 
 use alloc::collections::VecDeque;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -234,7 +234,8 @@ impl Races {
             }
             Call::PostedFrom { place, caller } => {
                 if self.stacks.len() < MAX_STACKS && !caller.as_str().is_empty() {
-                    self.stacks.insert(place, String::from(caller.as_str()));
+                    // It may be of a recording that came from anywhere.
+                    self.stacks.insert(place, trace::printable(caller.as_str()).to_string());
                 }
                 let stacks = &mut self.processes[here].stacks;
                 if stacks.len() < MAX_STACKS || stacks.contains_key(&thread) {

@@ -90,7 +90,7 @@ pub struct Checking {
     /// Rules that are off, on, or more or less severe: -UV-0201,+memory,UV-0305=error
     ///
     /// Words count in their order, after those of the file. Instead of a number there may be a family (memory, posting,
-    /// completions, connections, processes, manager, work, calls, events) or `all`: -all,+UV-0201 leaves one rule on.
+    /// completions, connections, processes, manager, work, calls, events, races) or `all`: -all,+UV-0201 leaves one rule on.
     #[arg(long, value_name = "WORDS", allow_hyphen_values = true, add = crate::candidates::rules())]
     check_rules: Option<String>,
     /// The file that says which rules are on; ubiverbs-checks.toml of the current directory if none is named
