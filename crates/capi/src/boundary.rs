@@ -221,7 +221,10 @@ impl Sanitized {
         if sanitizer::sees_threads_of_the_library() {
             sanitizer::acquire();
         }
-        Sanitized { hears: !is_data || sanitizer::sees_threads_of_the_library(), _unjudged: sanitizer::Unjudged::begin() }
+        Sanitized {
+            hears: !is_data || sanitizer::sees_threads_of_the_library(),
+            _unjudged: sanitizer::Unjudged::begin(),
+        }
     }
 }
 

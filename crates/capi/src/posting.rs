@@ -13,7 +13,9 @@ use hca::limits::MAX_SGE;
 use std::ffi::{c_int, c_uint};
 use std::mem::offset_of;
 use std::slice;
-use transport::{Data, DatagramTarget, Kind, Operation, PostError, ReceiveRequest, Remote, SendFlags, SendRequest, Sge};
+use transport::{
+    Data, DatagramTarget, Kind, Operation, PostError, ReceiveRequest, Remote, SendFlags, SendRequest, Sge,
+};
 use wire::{Key, Qkey, Qpn, Srqn};
 
 /// Requests handed over at once.

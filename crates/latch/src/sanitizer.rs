@@ -158,7 +158,10 @@ fn look() -> u8 {
         None => NO_RUNTIME,
         Some((name, _, hooks, number)) => {
             let places = hooks.map(|hook| hook.map(find));
-            let missing = hooks.iter().zip(places).find_map(|(hook, place)| hook.filter(|_| place.is_some_and(|place| place.is_null())));
+            let missing = hooks
+                .iter()
+                .zip(places)
+                .find_map(|(hook, place)| hook.filter(|_| place.is_some_and(|place| place.is_null())));
             match missing {
                 Some(missing) => {
                     say_missing(name, missing, "it is told nothing of the NIC");
@@ -263,6 +266,13 @@ pub fn release_to_tools() {
     if runtime() == VALGRIND {
         EVERYTHING.release();
     }
+}
+
+/// Calls a function that may sleep for ever, in a thread of the library's own. Valgrind warns of threads that it is told
+/// to be silent of when the process ends.
+pub fn asleep<T>(sleep: impl FnOnce() -> T) -> T {
+    release_to_tools();
+    valgrind::aloud(sleep)
 }
 
 /// Whether every call of the library comes after what other threads of it did, since a tool sees those.

@@ -28,6 +28,8 @@ static void open_end(struct end *end, struct ibv_context *context, struct ibv_pd
 	init.recv_cq = end->received;
 	end->qp = ibv_create_qp(pd, &init);
 	end->memory = malloc(4096);
+	if (end->memory && end->begins >= 0)
+		memset(end->memory, 0, 4096);
 	end->mr = ibv_reg_mr(pd, end->memory, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	NEED(end->qp && end->memory && end->mr && !to_init(end->qp));
 }
@@ -174,7 +176,7 @@ static void wrong_work(const char *kind)
 {
 	struct ibv_context *context = open_lo();
 	struct ibv_pd *pd = context ? ibv_alloc_pd(context) : NULL;
-	struct end ends[2] = {{0}, {0}};
+	struct end ends[2] = {{.begins = -1}, {.begins = -1}};
 	struct ibv_sge in, out;
 	struct ibv_mr *mr = NULL;
 

@@ -27,7 +27,10 @@ const MISTAKES: [Mistake; 8] = [
     Mistake {
         name: "freed-send",
         found: &[
-            ("address", &["ERROR: AddressSanitizer: heap-use-after-free", "the NIC reads 64 bytes", "wr_id 0x1,", CALLER]),
+            (
+                "address",
+                &["ERROR: AddressSanitizer: heap-use-after-free", "the NIC reads 64 bytes", "wr_id 0x1,", CALLER],
+            ),
             ("memory", &["MemorySanitizer: use-of-uninitialized-value", SEND_OF_64, CALLER]),
             ("memcheck", &[UNADDRESSABLE, SEND_OF_64, CALLER]),
         ],
@@ -35,7 +38,10 @@ const MISTAKES: [Mistake; 8] = [
     Mistake {
         name: "freed-receive",
         found: &[
-            ("address", &["ERROR: AddressSanitizer: heap-use-after-free", "the NIC writes 64 bytes", "wr_id 0x1,", CALLER]),
+            (
+                "address",
+                &["ERROR: AddressSanitizer: heap-use-after-free", "the NIC writes 64 bytes", "wr_id 0x1,", CALLER],
+            ),
             ("memcheck", &[UNADDRESSABLE, "the NIC writes 64 bytes", CALLER]),
         ],
     },

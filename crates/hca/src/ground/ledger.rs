@@ -18,7 +18,9 @@ use memory::Memory;
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use transport::{Completion, CompletionKind, Data, Operation, Queue, ReceiveRequest, SendFlags, SendRequest, Sge, Status};
+use transport::{
+    Completion, CompletionKind, Data, Operation, Queue, ReceiveRequest, SendFlags, SendRequest, Sge, Status,
+};
 use wire::access::{Access, Range, Subject};
 use wire::{Qpn, Srqn};
 
@@ -316,9 +318,8 @@ impl Ledger {
         if subject.remote {
             sanitizer::hand_over(piece.first(), piece.length);
             if sanitizer::follows_accesses() {
-                let flags = flag_addresses(piece).map(|address| {
-                    Step::ReleaseAddress(std::ptr::with_exposed_provenance(address))
-                });
+                let flags = flag_addresses(piece)
+                    .map(|address| Step::ReleaseAddress(std::ptr::with_exposed_provenance(address)));
                 let steps = [Step::Acquire(&self.posted)].into_iter().chain(flags);
                 self.fibers.run(subject.qpn, Side::Peers, steps);
             }
@@ -456,9 +457,9 @@ impl Books {
     fn filled(&mut self, qpn: Qpn, address: usize) -> Option<&mut Work> {
         let fits = |work: &&mut Work| work.fills && !work.finished && work.has(address);
         let own = [PostedTo::Receives(qpn), PostedTo::Sends(qpn)];
-        let mine = own.into_iter().find(|queue| {
-            self.queues.get_mut(queue).is_some_and(|kept| kept.iter_mut().any(|work| fits(&work)))
-        });
+        let mine = own
+            .into_iter()
+            .find(|queue| self.queues.get_mut(queue).is_some_and(|kept| kept.iter_mut().any(|work| fits(&work))));
         if let Some(queue) = mine {
             return self.queues.get_mut(&queue)?.iter_mut().find(|work| fits(work));
         }
@@ -480,7 +481,8 @@ fn flag_addresses(piece: Piece) -> impl Iterator<Item = usize> {
 fn place_of(memory: &Memory, subject: Subject, sge: &Sge, access: Access) -> Option<Piece> {
     let range = Range { key: sge.key.of_region(), address: sge.address, length: sge.length.into() };
     // What cannot be had fails when the work is carried out.
-    let bytes = memory.lend_briefly(subject, range, access).ok().filter(|bytes| !bytes.is_empty() && !bytes.may_vanish())?;
+    let bytes =
+        memory.lend_briefly(subject, range, access).ok().filter(|bytes| !bytes.is_empty() && !bytes.may_vanish())?;
     Some(Piece { start: bytes.as_ptr().expose_provenance(), length: bytes.len() })
 }
 

@@ -1,7 +1,7 @@
 //! What the NIC does, as ThreadSanitizer sees it: accesses of a fiber, which is a thread that the runtime knows of and
 //! that runs inside another one's time. Orders are by tokens, addresses that mean nothing else.
 
-use super::{Hook, THREAD_RUNTIME, find, runtime, say_missing};
+use super::{Hook, THREAD_RUNTIME, find, runtime, say_missing, toggle};
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::mem::transmute;
 use std::ptr::{NonNull, null, null_mut};
@@ -159,6 +159,8 @@ impl Fiber {
         let Some(functions) = functions() else { return };
         let before = (functions.current)();
         (functions.switch)(self.0.as_ptr(), NO_ORDER);
+        // What this library does meanwhile is no access of the NIC's.
+        toggle(Hook::Pause);
         for step in steps {
             match step {
                 Step::Acquire(token) => (functions.acquire)(token.address()),
@@ -166,14 +168,18 @@ impl Fiber {
                 Step::ReleaseAddress(address) => (functions.release)(address.cast()),
                 Step::Access { start, length, writes, stack } => {
                     let frame = |pc: usize| std::ptr::without_provenance::<c_void>(pc);
-                    let (innermost, callers) = stack.split_first().map_or((null(), &[][..]), |(pc, callers)| (frame(*pc), callers));
+                    let (innermost, callers) =
+                        stack.split_first().map_or((null(), &[][..]), |(pc, callers)| (frame(*pc), callers));
                     callers.iter().rev().for_each(|pc| (functions.enter)(frame(*pc)));
                     let access = if writes { functions.write } else { functions.read };
+                    toggle(Hook::Resume);
                     access(start.cast(), length, innermost);
+                    toggle(Hook::Pause);
                     callers.iter().for_each(|_| (functions.exit)());
                 }
             }
         }
+        toggle(Hook::Resume);
         (functions.switch)(before, NO_ORDER);
     }
 }
@@ -197,9 +203,12 @@ pub fn callers() -> Vec<usize> {
     let count = unsafe { libc::backtrace(frames.as_mut_ptr(), STACK_FRAMES_MAX as c_int) };
     let frames = &frames[..usize::try_from(count).unwrap_or(0)];
     let own = object_of((callers as fn() -> Vec<usize>) as *const c_void);
-    let inside = frames.iter().take_while(|frame| object_of(**frame) == own).count();
+    let is_own = |frame: &*mut c_void| object_of(*frame) == own;
+    // The innermost is that of the runtime, which stands in for the function above.
+    let first = frames.iter().position(is_own).unwrap_or(0);
+    let inside = frames[first..].iter().take_while(|frame| is_own(frame)).count();
     // Of a program that has the library in itself all is shown.
-    let shown = if inside == frames.len() { frames } else { &frames[inside..] };
+    let shown = frames.get(first + inside..).filter(|shown| !shown.is_empty()).unwrap_or(frames);
     shown.iter().map(|frame| frame.addr()).collect()
 }
 

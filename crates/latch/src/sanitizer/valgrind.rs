@@ -111,13 +111,18 @@ fn disable_errors(on: bool) {
     request(0, CHANGE_ERROR_DISABLEMENT, if on { 1 } else { usize::MAX }, 0, 0);
 }
 
-/// Asks with errors reported, whatever the thread is in.
-fn ask_aloud(number: usize, start: *const u8, length: usize) -> usize {
-    let depth = SILENCE_DEPTH.with(Cell::get);
+/// Calls a function with errors reported, whatever the thread is in.
+pub(super) fn aloud<T>(call: impl FnOnce() -> T) -> T {
+    let depth = if is_running() { SILENCE_DEPTH.with(Cell::get) } else { 0 };
     (0..depth).for_each(|_| disable_errors(false));
-    let answer = request(0, number, start.addr(), length, 0);
+    let answer = call();
     (0..depth).for_each(|_| disable_errors(true));
     answer
+}
+
+/// Asks with errors reported.
+fn ask_aloud(number: usize, start: *const u8, length: usize) -> usize {
+    aloud(|| request(0, number, start.addr(), length, 0))
 }
 
 /// Has memcheck report bytes that the program may not touch. Returns whether there are any.
