@@ -84,6 +84,12 @@ pub struct Options {
     /// Lines begin with the time in UTC, the process and the thread.
     #[arg(long, value_name = "LEVEL|FILE", add = crate::candidates::levels_and_files())]
     log: Option<OsString>,
+    /// Go on after AddressSanitizer's reports of what the NIC does with the program's memory
+    ///
+    /// The work is carried out then, in memory that the program may not touch. Accesses of the program's own go on only
+    /// if it was built with -fsanitize-recover=address.
+    #[arg(long)]
+    asan_continue: bool,
     /// Run the program even if our libraries cannot reach it: static, set-user-ID, of another C library or machine
     #[arg(long)]
     force: bool,
@@ -138,6 +144,10 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     let mut command = Command::new(program);
     command.args(arguments).env(SEARCH_PATH, linker::search_path(&library, env::var_os(SEARCH_PATH))?);
     for (variable, ours) in linker::SANITIZER_OPTIONS {
+        command.env(variable, linker::options(ours, env::var_os(variable)));
+    }
+    if options.asan_continue {
+        let (variable, ours) = linker::ASAN_CONTINUES;
         command.env(variable, linker::options(ours, env::var_os(variable)));
     }
     let mut preload = LIBRARIES.to_vec();
