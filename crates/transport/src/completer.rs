@@ -2,6 +2,7 @@
 //! keeps the retry counters and timers. It never sends: what must be sent again it tells as a [`Verdict`].
 
 use crate::completion::Status;
+use crate::congestion::LostBehind;
 use crate::connection::Connection;
 use crate::kept::{Kept, KeptPackets};
 use crate::port::Port;
@@ -564,6 +565,11 @@ impl Completer {
     /// Whether the peer may keep what it gets behind a packet that is missing.
     fn may_keep(&self) -> bool {
         self.not_kept < KEEPING_TRIES
+    }
+
+    /// What a lost packet costs beside itself.
+    pub fn lost_behind(&self) -> LostBehind {
+        if self.may_keep() { LostBehind::Unknown } else { LostBehind::Everything }
     }
 
     /// Whether the oldest packet was sent once more so lately that what comes now is older than that.
