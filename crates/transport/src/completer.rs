@@ -7,6 +7,7 @@ use crate::connection::Connection;
 use crate::kept::{Kept, KeptPackets};
 use crate::port::Port;
 use crate::receive::scatter;
+use crate::requester::MAX_COPIED_ANSWER;
 use crate::send_queue::{Outcome, SendQueue};
 use crate::time::ack_timeout_nanos;
 use crate::work::Operation;
@@ -109,6 +110,8 @@ pub(crate) struct Completer {
     repeated: Option<Repetition>,
     /// How often in a row the peer has kept nothing behind a packet that was missing.
     not_kept: u8,
+    /// It has kept something.
+    has_kept_behind: bool,
     /// The packet whose round trip is being measured, and when it left.
     stopwatch: Option<Stopwatch>,
     /// The smoothed round trip, once one was measured, and how far samples are from it.
@@ -335,6 +338,9 @@ impl Completer {
                 let verdict = match (blocked, echo) {
                     (true, _) => self.implied(now, connection),
                     (false, true) => Verdict::Drop(DropReason::AfterRetry),
+                    // What is missing is a request for a long answer, which is not sent twice: the peer takes nothing
+                    // behind it. All that was asked is asked again, which costs little.
+                    (false, false) if self.asks_all_again() => self.retry(RetryCause::SequenceNak, connection),
                     // It was lost again. The peer lives, and this is no other failure.
                     (false, false) if self.repeated.is_some() => Verdict::Repeat(RetryCause::SequenceNak),
                     (false, false) => match self.retry(RetryCause::SequenceNak, connection) {
@@ -552,6 +558,7 @@ impl Completer {
         if psn != repeated.psn {
             if was_refused {
                 self.not_kept = 0;
+                self.has_kept_behind = true;
             }
             return Verdict::Fine;
         }
@@ -560,6 +567,12 @@ impl Completer {
             self.not_kept = self.not_kept.saturating_add(1);
         }
         Verdict::GoBack(repeated.cause)
+    }
+
+    /// Whether the oldest packet asks for a long answer, of a peer that has not shown that it keeps what comes behind a
+    /// packet that is missing.
+    fn asks_all_again(&self) -> bool {
+        !self.has_kept_behind && self.asked_before(self.una).is_some_and(|psns| psns > MAX_COPIED_ANSWER)
     }
 
     /// Whether the peer may keep what it gets behind a packet that is missing.

@@ -395,7 +395,12 @@ impl QueuePair {
         let oldest = self.completer.catch_up(&self.queue);
         let lost = self.lost_toward(oldest);
         self.release_windows(port);
-        let (mtu, behind) = (self.connection.mtu(), self.completer.lost_behind());
+        let is_answered = self.queue.get(oldest).is_some_and(|work| work.operation.is_answered());
+        let (mtu, behind) = match cause {
+            // Requests are short, whatever they ask for.
+            RetryCause::SequenceNak if is_answered => (self.connection.mtu(), LostBehind::Nothing),
+            _ => (self.connection.mtu(), self.completer.lost_behind()),
+        };
         match cause {
             RetryCause::RnrNak => {}
             RetryCause::Timeout => {
@@ -405,7 +410,6 @@ impl QueuePair {
         }
         self.completer.went_back(cause);
         self.requester.resume_at(from, oldest, &self.queue);
-        let is_answered = self.queue.get(oldest).is_some_and(|work| work.operation.is_answered());
         if cause == RetryCause::SequenceNak && !is_answered && self.limits.keeps_early {
             self.requester.repeat(from, oldest, COPIES - 1);
         }
