@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use crate::process::{cargo, run as run_command, watch};
 use crate::toolchain::Toolchain;
 use crate::{
-    api, arrows, attack, checks, crates, demo, deny, dist, newest, no_std, prerequisites, process, programs, purity,
-    rooms, soak, strangers,
+    api, arrows, attack, bench, checks, crates, demo, deny, dist, newest, no_std, prerequisites, process, programs,
+    purity, rooms, soak, strangers,
 };
 use outcome::{Counts, Failures, Outcome, Timed, result_line, timed};
 use schedule::{Load, Plan, Schedule};
@@ -144,6 +144,7 @@ const STEPS: &[Step] = &[
     step("soak", Load::Runs, &["prerequisites", "release", "build"], |root, _| soak(root)),
     step("attack", Load::Runs, &["prerequisites", "build"], |root, _| attack(root)),
     step("demo", Load::Runs, &["prerequisites", "release"], |root, _| demo::check(root).map(Outcome::note)),
+    step("ratios", Load::Alone, &["release"], |root, _| bench::short(root).map(Outcome::note)),
 ];
 
 /// A step that runs.
