@@ -26,6 +26,7 @@ pub(crate) use belief::ArrivalWay;
 pub(crate) use udp::TrainCargo;
 
 use crate::ground::Ground;
+use crate::ground::ledger::Ledger;
 use crate::ground::progress_state::ProgressState;
 use crate::links::path::{Link, Path};
 use crate::links::windows::{Congestion, WindowOf, Windows};
@@ -294,6 +295,18 @@ impl Qp {
     /// Its attributes as they are now.
     pub fn attributes(&self) -> Attributes {
         self.inner.lock().pair.attributes()
+    }
+
+    /// As whom it asks for memory, and who its peer is, in words, for a sanitizer.
+    pub(crate) fn judged(&self) -> (wire::access::Subject, String) {
+        let inner = self.inner.lock();
+        let subject = wire::access::Subject { qpn: self.qpn, pd: inner.pair.domain(), remote: false };
+        if !self.kind.is_connected() {
+            return (subject, String::new());
+        }
+        let attributes = inner.pair.attributes();
+        let (peer, gid) = (attributes.dest_qpn.value(), attributes.av.dgid);
+        (subject, format!(" (peer: queue pair {peer:#x} at {gid})"))
     }
 
     /// What it has counted since it was made.
@@ -758,6 +771,9 @@ impl Qp {
     ) {
         if completion.status != Status::Success {
             nic.records.failures.count(self.qpn, completion.queue, completion.status);
+        }
+        if Ledger::is_kept() {
+            nic.ledger.finished(self.qpn, completion.queue);
         }
         let shared;
         let mut elsewhere = false;
