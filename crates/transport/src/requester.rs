@@ -64,7 +64,7 @@ pub(crate) struct Limits {
     pub partly_under_way: bool,
     /// How much of what is sent once more is missing at most.
     pub missing: u32,
-    /// The send queue is being drained: begin nothing new.
+    /// The send queue is being drained, or its driver holds work back: begin nothing new.
     pub draining: bool,
     /// The most packets that the rate allows now; `u32::MAX` if there is none.
     pub packets: u32,
