@@ -1,6 +1,7 @@
 //! Completion queues: making, resizing and destroying them, polling and arming.
 
 use crate::acknowledgements::Acknowledgements;
+use crate::as_card;
 use crate::boundary::{data_path, object, status};
 use crate::completion_channel::Channel;
 use crate::context::{COMPLETION_VECTORS, Context, OpenDevice};
@@ -200,28 +201,51 @@ pub extern "C" fn ibv_destroy_cq(cq: Owned<'_, ibv_cq>) -> c_int {
     })
 }
 
-/// Moves completions to the program.
-///
-/// # Safety
-/// `out` is null or has room for as many completions as `room` says.
-pub(crate) unsafe extern "C" fn poll_cq(cq: Handle<'_, ibv_cq>, room: c_int, out: *mut ibv_wc) -> c_int {
+/// Moves completions to the program; `write` writes each to its place.
+#[inline(always)]
+fn poll_into(
+    cq: Handle<'_, ibv_cq>,
+    room: c_int,
+    out: *mut ibv_wc,
+    mut write: impl FnMut(*mut ibv_wc, &Completion, &CompletionQueue),
+) -> c_int {
     data_path::number("ibv_poll_cq", || {
         let queue = CompletionQueue::of(cq)?;
         let room = usize::try_from(room).map_err(|_| Errno::INVALID)?;
         refuse_if!(out.is_null() && room > 0, Errno::INVALID);
         let mut next = out;
         let taken = queue.opened.nic.poll(&queue.cq, room, |completion, _| {
-            // SAFETY: the NIC hands over `room` completions at most, so there is a place for each.
-            unsafe {
-                next.write(work_completion(completion));
-                next = next.add(1);
-            }
+            write(next, completion, queue);
+            next = next.wrapping_add(1);
         });
         if taken == 0 && queue.cq.has_overflowed() {
             let why = "the completion queue has overflowed: completions are lost";
             return Err(Errno::of(libc::EOVERFLOW).because(why));
         }
         Ok(taken as c_int)
+    })
+}
+
+/// Moves completions to the program.
+///
+/// # Safety
+/// `out` is null or has room for as many completions as `room` says.
+pub(crate) unsafe extern "C" fn poll_cq(cq: Handle<'_, ibv_cq>, room: c_int, out: *mut ibv_wc) -> c_int {
+    poll_into(cq, room, out, |place, completion, _| {
+        // SAFETY: the NIC hands over `room` completions at most, so there is a place for each.
+        unsafe { place.write(work_completion(completion)) };
+    })
+}
+
+/// [`poll_cq`] on a device that is like a card which leaves fields of `ibv_wc` out.
+///
+/// # Safety
+/// As for [`poll_cq`].
+pub(crate) unsafe extern "C" fn poll_cq_as_card(cq: Handle<'_, ibv_cq>, room: c_int, out: *mut ibv_wc) -> c_int {
+    poll_into(cq, room, out, |place, completion, queue| {
+        let Some(card) = queue.opened.device().profile() else { return };
+        // SAFETY: the NIC hands over `room` completions at most, so there is a place for each.
+        unsafe { as_card::write(place, completion, &work_completion(completion), &card.completions) };
     })
 }
 
@@ -357,6 +381,9 @@ pub(crate) fn vendor_error(completion: &Completion) -> u32 {
     // The first card's, whatever the device: a lock is held, under which no queue pair may be looked for.
     let card = hca::environment::profile_of(0);
     let of_card = card.and_then(|profile| profile.vendor_error(completion.status.code().into()));
+    if of_card.is_none() && card.is_some_and(|profile| profile.completions.no_vendor_errors) {
+        return 0;
+    }
     of_card.unwrap_or_else(|| rule_of(completion))
 }
 

@@ -9,6 +9,7 @@ mod counters;
 pub(crate) mod device_memory;
 pub mod inject;
 pub(crate) mod management;
+mod moving_gids;
 pub mod multicast;
 mod network_faults;
 pub(crate) mod packets;
