@@ -201,9 +201,10 @@ pub extern "C" fn ibv_destroy_cq(cq: Owned<'_, ibv_cq>) -> c_int {
     })
 }
 
-/// Moves completions to the program; `write` writes each to its place.
+/// Moves completions to the program; `write` writes each to its place. A sanitizer hears of them if it `JUDGED` what was
+/// posted.
 #[inline(always)]
-fn poll_into(
+fn poll_into<const JUDGED: bool>(
     cq: Handle<'_, ibv_cq>,
     room: c_int,
     out: *mut ibv_wc,
@@ -214,10 +215,14 @@ fn poll_into(
         let room = usize::try_from(room).map_err(|_| Errno::INVALID)?;
         refuse_if!(out.is_null() && room > 0, Errno::INVALID);
         let mut next = out;
-        let taken = queue.opened.nic.poll(&queue.cq, room, |completion, _| {
+        let take = |completion: &Completion, _| {
             write(next, completion, queue);
             next = next.wrapping_add(1);
-        });
+        };
+        let taken = match JUDGED {
+            false => queue.opened.nic.poll(&queue.cq, room, take),
+            true => queue.opened.nic.poll_judged(&queue.cq, room, take),
+        };
         if taken == 0 && queue.cq.has_overflowed() {
             let why = "the completion queue has overflowed: completions are lost";
             return Err(Errno::of(libc::EOVERFLOW).because(why));
@@ -226,15 +231,23 @@ fn poll_into(
     })
 }
 
+/// Writes all of a completion.
+///
+/// # Safety
+/// `place` is valid for writes.
+#[inline]
+unsafe fn write_whole(place: *mut ibv_wc, completion: &Completion) {
+    // SAFETY: the same contract.
+    unsafe { place.write(work_completion(completion)) };
+}
+
 /// Moves completions to the program.
 ///
 /// # Safety
 /// `out` is null or has room for as many completions as `room` says.
 pub(crate) unsafe extern "C" fn poll_cq(cq: Handle<'_, ibv_cq>, room: c_int, out: *mut ibv_wc) -> c_int {
-    poll_into(cq, room, out, |place, completion, _| {
-        // SAFETY: the NIC hands over `room` completions at most, so there is a place for each.
-        unsafe { place.write(work_completion(completion)) };
-    })
+    // SAFETY: the NIC hands over `room` completions at most, so there is a place for each.
+    poll_into::<false>(cq, room, out, |place, completion, _| unsafe { write_whole(place, completion) })
 }
 
 /// [`poll_cq`] on a device that is like a card which leaves fields of `ibv_wc` out.
@@ -242,11 +255,15 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: Handle<'_, ibv_cq>, room: c_int, out
 /// # Safety
 /// As for [`poll_cq`].
 pub(crate) unsafe extern "C" fn poll_cq_as_card(cq: Handle<'_, ibv_cq>, room: c_int, out: *mut ibv_wc) -> c_int {
-    poll_into(cq, room, out, |place, completion, queue| {
-        let Some(card) = queue.opened.device().profile() else { return };
+    let write = |place, completion: &Completion, queue: &CompletionQueue| {
+        let card = queue.opened.device().profile().map(|profile| profile.completions).unwrap_or_default();
         // SAFETY: the NIC hands over `room` completions at most, so there is a place for each.
-        unsafe { as_card::write(place, completion, &work_completion(completion), &card.completions) };
-    })
+        unsafe { as_card::write(place, completion, &work_completion(completion), &card) };
+    };
+    match latch::sanitizer::is_present() {
+        false => poll_into::<false>(cq, room, out, write),
+        true => poll_into::<true>(cq, room, out, write),
+    }
 }
 
 /// [`poll_cq`] in a program with a sanitizer, which must be told what is filled in.
@@ -254,8 +271,8 @@ pub(crate) unsafe extern "C" fn poll_cq_as_card(cq: Handle<'_, ibv_cq>, room: c_
 /// # Safety
 /// As for [`poll_cq`].
 pub(crate) unsafe extern "C" fn poll_cq_told(cq: Handle<'_, ibv_cq>, room: c_int, out: *mut ibv_wc) -> c_int {
-    // SAFETY: the same contract.
-    let taken = unsafe { poll_cq(cq, room, out) };
+    // SAFETY: the NIC hands over `room` completions at most, so there is a place for each.
+    let taken = poll_into::<true>(cq, room, out, |place, completion, _| unsafe { write_whole(place, completion) });
     latch::sanitizer::initialised(out.cast(), usize::try_from(taken).unwrap_or(0) * size_of::<ibv_wc>());
     taken
 }

@@ -29,4 +29,4 @@ pub use link::{Inbound, Notes, Outbound, Reading, State};
 pub use ring::{
     Broken, Front, LARGE_RING_BYTES, MAX_NAME_BYTES, MAX_PAYLOAD_BYTES, Reader, SMALL_RING_BYTES, Unwritten, Writer,
 };
-pub use word::Sleeper;
+pub use word::{Needs, Sleeper};

@@ -20,6 +20,27 @@ pub struct Band {
 /// Bands by the name of the ratio.
 pub type Bands = BTreeMap<String, Band>;
 
+impl Band {
+    /// The band that is so many times as wide.
+    fn widened(self, factor: f64) -> Band {
+        Band { at_most: self.at_most.map(|bound| bound * factor), at_least: self.at_least.map(|bound| bound / factor) }
+    }
+
+    fn has(self, ratio: f64) -> bool {
+        self.at_most.is_none_or(|bound| ratio <= bound) && self.at_least.is_none_or(|bound| ratio >= bound)
+    }
+}
+
+/// The bands with room for one run on a busy machine.
+pub fn widened(bands: Bands, factor: f64) -> Bands {
+    bands.into_iter().map(|(name, band)| (name, band.widened(factor))).collect()
+}
+
+/// Leaves out the bands that have their ratios.
+pub fn drop_kept(bands: &mut Bands, ratios: &Ratios) {
+    bands.retain(|name, band| !ratios.get(name).is_some_and(|ratio| band.has(ratio.ratio)));
+}
+
 /// Reads a file of bands.
 pub fn read(path: &Path) -> Result<Bands, String> {
     let text = fs::read_to_string(path).map_err(|e| format!("cannot read {}: {e}", path.display()))?;
@@ -81,6 +102,17 @@ mod tests {
         let note = check(&bands, &ratios(&[("latency", 0.1)])).unwrap();
         assert!(note.ends_with("not measured: bandwidth"), "{note}");
         assert!(check(&bands, &ratios(&[("other", 1.0)])).is_err());
+    }
+
+    #[test]
+    fn a_band_that_was_kept_once_is_kept_and_wide_ones_have_room() {
+        let text =
+            r#"{ "latency": { "at_most": 0.5 }, "bandwidth": { "at_least": 3.0 }, "rate": { "at_least": 1.0 } }"#;
+        let mut bands = widened(serde_json::from_str(text).unwrap(), 1.5);
+        drop_kept(&mut bands, &ratios(&[("latency", 0.74), ("bandwidth", 1.9)]));
+        assert_eq!(bands.keys().collect::<Vec<_>>(), ["bandwidth", "rate"]);
+        drop_kept(&mut bands, &ratios(&[("latency", 9.0), ("bandwidth", 2.1), ("rate", 0.6)]));
+        assert_eq!(bands.keys().collect::<Vec<_>>(), ["rate"]);
     }
 
     #[test]

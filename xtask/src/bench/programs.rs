@@ -22,7 +22,7 @@ const STARTING: Duration = Duration::from_secs(10);
 /// Where the first server listens; each has a port of its own.
 const PORT: u16 = 18_700;
 
-/// What a program's figure is: half a round trip in nanoseconds, or bytes per second.
+/// What a program's figure is: half a round trip in nanoseconds, bytes per second, or messages per second.
 type Reader = fn(&str) -> Option<f64>;
 
 /// A program that measures with a server and a client.
@@ -56,6 +56,10 @@ const fn perftest(name: &'static str, command: &'static str, both: &'static [&'s
     Program { name, command, both, client: &[], style: Style::Perftest, read }
 }
 
+const fn ucx(name: &'static str, client: &'static [&'static str], read: Reader) -> Program {
+    Program { name, command: "ucx_perftest", both: &[], client, style: Style::Ucx, read }
+}
+
 const fn rstream(name: &'static str, style: Style, both: &'static [&'static str], read: Reader) -> Program {
     Program { name, command: "rstream", both, client: &[], style, read }
 }
@@ -68,25 +72,19 @@ const RSTREAM_BANDWIDTH: &[&str] = &["-S", "1048576", "-C", "100", "-I", "10"];
 const PROGRAMS: &[Program] = &[
     perftest("ib_send_lat", "ib_send_lat", &["-s", "64", "-n", "20000"], perftest_latency),
     perftest("ib_write_lat", "ib_write_lat", &["-s", "64", "-n", "5000"], perftest_latency),
+    perftest("ib_read_lat", "ib_read_lat", &["-s", "64", "-n", "5000"], perftest_latency),
+    perftest("ib_send_rate", "ib_send_bw", &["-s", "64", "-n", "500000"], perftest_rate),
+    perftest("ib_write_rate", "ib_write_bw", &["-s", "8", "-n", "500000"], perftest_rate),
+    perftest("ib_write_list_rate", "ib_write_bw", &["-s", "8", "-n", "500000", "-l", "32"], perftest_rate),
     perftest("ib_write_bw", "ib_write_bw", &["-s", "1048576", "-n", "2000"], perftest_bandwidth),
     perftest("ib_read_bw", "ib_read_bw", &["-s", "1048576", "-n", "2000"], perftest_bandwidth),
     perftest("ib_send_bw", "ib_send_bw", &["-s", "65536", "-n", "10000"], perftest_bandwidth),
-    Program {
-        name: "ucx_latency",
-        command: "ucx_perftest",
-        both: &[],
-        client: &["-t", "tag_lat", "-s", "64", "-n", "100000", "-w", "1000", "-f"],
-        style: Style::Ucx,
-        read: ucx_latency,
-    },
-    Program {
-        name: "ucx_bandwidth",
-        command: "ucx_perftest",
-        both: &[],
-        client: &["-t", "tag_bw", "-s", "1048576", "-n", "2000", "-w", "50", "-f"],
-        style: Style::Ucx,
-        read: ucx_bandwidth,
-    },
+    ucx("ucx_latency", &["-t", "tag_lat", "-s", "64", "-n", "100000", "-w", "1000", "-f"], ucx_latency),
+    ucx("ucx_bandwidth", &["-t", "tag_bw", "-s", "1048576", "-n", "2000", "-w", "50", "-f"], ucx_bandwidth),
+    ucx("ucx_put_latency", &["-t", "ucp_put_lat", "-s", "64", "-n", "100000", "-w", "1000", "-f"], ucx_latency),
+    ucx("ucx_get_latency", &["-t", "ucp_get", "-s", "64", "-n", "100000", "-w", "1000", "-f", "-O", "1"], ucx_latency),
+    ucx("ucx_put_rate", &["-t", "ucp_put_bw", "-s", "8", "-n", "1000000", "-w", "1000", "-f"], ucx_rate),
+    ucx("ucx_put_bandwidth", &["-t", "ucp_put_bw", "-s", "1048576", "-n", "2000", "-w", "50", "-f"], ucx_bandwidth),
     Program {
         name: "qperf_latency",
         command: "qperf",
@@ -129,6 +127,13 @@ const RATIOS: &[(&str, &str, &str)] = &[
     ("perftest_write_bandwidth_qperf", "ib_write_bw", "qperf_bandwidth"),
     ("perftest_send_latency_ucx", "ib_send_lat", "ucx_latency"),
     ("perftest_write_bandwidth_ucx", "ib_write_bw", "ucx_bandwidth"),
+    ("perftest_write_latency_ucx", "ib_write_lat", "ucx_put_latency"),
+    ("perftest_read_latency_ucx", "ib_read_lat", "ucx_get_latency"),
+    ("perftest_write_rate_ucx", "ib_write_rate", "ucx_put_rate"),
+    ("perftest_write_list_rate_ucx", "ib_write_list_rate", "ucx_put_rate"),
+    ("perftest_send_rate_ucx", "ib_send_rate", "ucx_put_rate"),
+    ("perftest_write_bandwidth_ucx_put", "ib_write_bw", "ucx_put_bandwidth"),
+    ("perftest_read_latency", "ib_read_lat", "tcp_spinning"),
     ("ucx_latency", "ucx_latency", "tcp_spinning"),
     ("ucx_bandwidth", "ucx_bandwidth", "tcp_1M"),
     ("rsocket_latency", "rstream_latency", "rstream_tcp_latency"),
@@ -313,6 +318,10 @@ fn perftest_bandwidth(text: &str) -> Option<f64> {
     numbers(text, 5)?.get(3).map(|mib| mib * f64::from(1 << 20))
 }
 
+fn perftest_rate(text: &str) -> Option<f64> {
+    numbers(text, 5)?.get(4).map(|million| million * 1e6)
+}
+
 /// Columns: iterations, latency (median, average, overall), bandwidth (average, overall), messages (average, overall).
 fn ucx_latency(text: &str) -> Option<f64> {
     numbers(&text.replace("Final:", ""), 8)?.get(1).map(|micros| micros * 1e3)
@@ -320,6 +329,10 @@ fn ucx_latency(text: &str) -> Option<f64> {
 
 fn ucx_bandwidth(text: &str) -> Option<f64> {
     numbers(&text.replace("Final:", ""), 8)?.get(5).map(|mib| mib * f64::from(1 << 20))
+}
+
+fn ucx_rate(text: &str) -> Option<f64> {
+    numbers(&text.replace("Final:", ""), 8)?.get(7).copied()
 }
 
 /// Lines such as `latency = 9.5 us` and `bw = 3.2 GB/sec`.
@@ -366,9 +379,11 @@ mod tests {
         assert_eq!(perftest_latency(latency), Some(660.0));
         let bandwidth = " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n 1048576    1000             9000.00            8000.00                   0.008000\n";
         assert_eq!(perftest_bandwidth(bandwidth), Some(8000.0 * 1_048_576.0));
+        assert_eq!(perftest_rate(bandwidth), Some(8000.0));
         let ucx = "|    Stage     | # iterations | 50.0%ile | average |\n[thread 0]  17291  0.570 10822.032 148.180 0.01 0.41 92 6749\nFinal:      20000      0.552    60.821   136.347        1.00       0.45       16442        7334\n";
         assert_eq!(ucx_latency(ucx), Some(552.0));
         assert_eq!(ucx_bandwidth(ucx), Some(0.45 * 1_048_576.0));
+        assert_eq!(ucx_rate(ucx), Some(7334.0));
         assert_eq!(qperf("tcp_lat:\n    latency  =  9.5 us\n"), Some(9500.0));
         assert_eq!(qperf("tcp_bw:\n    bw  =  3.25 GB/sec\n"), Some(3.25e9));
         assert_eq!(sockperf("sockperf: ---> percentile 50.000 =    7.123\n").map(f64::round), Some(7123.0));

@@ -8,7 +8,7 @@ use crate::queue_pair::port::{GpuTrains, NicPort};
 use crate::queue_pair::refusal::is_refusal;
 use crate::queue_pair::{Qp, TrainCargo, gpu};
 use crate::tuning::{LOSSLESS_PATIENCE, nanos};
-use link::shared::{Outbound, Sleeper, State, Unwritten};
+use link::shared::{Needs, Outbound, Sleeper, State, Unwritten};
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use trace::DropReason;
@@ -234,11 +234,12 @@ impl Shared {
     #[must_use]
     fn wrote(&mut self, nic: &Ground, link: &Arc<Outbound>, position: u64, what: Written) -> Option<Sleeper> {
         self.position = position;
-        let sleeper = link.to_ring_for(what.urgent);
-        if what.one_sided && link.is_leased() {
-            nic.links.unread_watch.wait_for(link, position, nic.now());
+        match link.needs(what.urgent) {
+            Needs::Ring(sleeper) => return Some(sleeper),
+            Needs::Lease if what.one_sided => nic.links.unread_watch.wait_for(link, position, nic.now()),
+            Needs::Lease | Needs::Nothing => {}
         }
-        sleeper
+        None
     }
 
     /// Writes to the ring what fits. Returns whether that is everything.

@@ -1,10 +1,12 @@
 //! What a process shows the others of its host: one word that says whether it must be rung for, and the bell. The
 //! writer of a ring reads the word after it has written; a sleeper writes the word, then looks at its rings once more
-//! before it sleeps; a full fence on both sides makes it impossible that both miss. A burst rings once: the first to
+//! before it sleeps; a full fence on both sides makes it impossible that both miss. Writers need none while the word
+//! says that the program polls: the sleeper puts one into their way when that ends. A burst rings once: the first to
 //! ring takes the word back.
 
 use super::map::Mapping;
-use super::word::{self, Sleeper};
+use super::word::{self, Needs, Sleeper};
+use crate::sync::{heavy_fence, is_registered_for_fences, register_for_fences};
 use host::descriptor::{Descriptor, check};
 use host::event_fd::{self, Bell};
 use std::io;
@@ -25,6 +27,9 @@ pub struct Doorbell {
     pub(super) bells: [Bell; 2],
     /// The engine's may have been struck and not read.
     unread: AtomicBool,
+    /// How often peers were let write without fences, and up to which of these times a fence was put into their way.
+    leases: AtomicU32,
+    fenced_leases: AtomicU32,
 }
 
 impl Doorbell {
@@ -46,6 +51,8 @@ impl Doorbell {
             memory: Descriptor::keep(memory),
             bells: [Bell::new()?, Bell::new()?],
             unread: AtomicBool::new(false),
+            leases: AtomicU32::new(0),
+            fenced_leases: AtomicU32::new(0),
         })
     }
 
@@ -67,6 +74,17 @@ impl Doorbell {
     pub fn prepare_sleep(&self, sleeper: Sleeper) {
         if let Some(word) = self.word() {
             word::prepare_sleep(word, sleeper);
+            self.fence_after_lease();
+        }
+    }
+
+    /// Peers that saw that the program polls have written without fences. What they wrote is to be seen by the look that
+    /// comes next.
+    fn fence_after_lease(&self) {
+        let leases = self.leases.load(Ordering::SeqCst);
+        if self.fenced_leases.load(Ordering::SeqCst) != leases {
+            heavy_fence();
+            self.fenced_leases.store(leases, Ordering::SeqCst);
         }
     }
 
@@ -75,6 +93,7 @@ impl Doorbell {
     pub fn prepare_sleep_lazily(&self, waited_for: impl FnOnce() -> bool) {
         if let Some(word) = self.word() {
             word::prepare_sleep_lazily(word, waited_for);
+            self.fence_after_lease();
         }
     }
 
@@ -92,7 +111,12 @@ impl Doorbell {
             self.was_insisted_on();
         }
         if let Some(word) = self.word() {
-            word::lease(word);
+            let fenced = register_for_fences();
+            if fenced {
+                // Before the word: a thread that prepares to sleep after it sees that a fence is due.
+                self.leases.fetch_add(1, Ordering::SeqCst);
+            }
+            word::lease(word, fenced);
         }
     }
 
@@ -142,11 +166,10 @@ impl PeerDoorbell {
         Ok(PeerDoorbell { map, bells })
     }
 
-    /// Something was written for it, `urgent` if it is more than an acknowledgement. Returns the sleeper to ring for,
-    /// if there is one; the caller must ring, since no other process will.
+    /// Something was written for it, `urgent` if it is more than an acknowledgement. Returns what it needs.
     #[inline]
-    pub fn to_ring_for(&self, urgent: bool) -> Option<Sleeper> {
-        word::to_ring_for(self.map.word(0), urgent)
+    pub fn needs(&self, urgent: bool) -> Needs {
+        word::needs(self.map.word(0), urgent, is_registered_for_fences())
     }
 
     /// Whether its program is said to poll.
@@ -187,7 +210,7 @@ mod tests {
             let doorbell = Doorbell::new().unwrap();
             let word = doorbell.word().unwrap();
             doorbell.prepare_sleep(sleeper);
-            assert_eq!(word::to_ring_for(word, true), Some(sleeper));
+            assert_eq!(word::needs(word, true, true), Needs::Ring(sleeper));
             doorbell.wake(sleeper, false);
             doorbell.prepare_sleep(sleeper);
             doorbell.bell(sleeper).strike();

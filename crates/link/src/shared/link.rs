@@ -5,7 +5,7 @@
 use super::direct::{Grant, PeerMemory, PeerTable, Published};
 use super::doorbell::PeerDoorbell;
 use super::ring::{Reader, Writer};
-use super::word::Sleeper;
+use super::word::{Needs, Sleeper};
 use crate::prefetch;
 use host::descriptor::Descriptor;
 use host::slots::Slot;
@@ -161,17 +161,17 @@ impl Outbound {
     /// Something was written, `urgent` if it is more than an acknowledgement: rings, if the other process sleeps.
     #[inline]
     pub fn ring(&self, urgent: bool) {
-        if let Some(sleeper) = self.to_ring_for(urgent) {
+        if let Needs::Ring(sleeper) = self.needs(urgent) {
             self.strike(sleeper);
         }
     }
 
     /// [`ring`](Outbound::ring) in two steps, because a system call may take long: the caller must
-    /// [`strike`](Outbound::strike) for the sleeper this answers.
+    /// [`strike`](Outbound::strike) for the sleeper that this answers, if it answers one.
     #[inline]
     #[must_use]
-    pub fn to_ring_for(&self, urgent: bool) -> Option<Sleeper> {
-        self.doorbell.get()?.to_ring_for(urgent)
+    pub fn needs(&self, urgent: bool) -> Needs {
+        self.doorbell.get().map_or(Needs::Nothing, |doorbell| doorbell.needs(urgent))
     }
 
     /// Rings.

@@ -16,6 +16,16 @@ mod sync {
     pub(crate) use loom::sync::Mutex;
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
+    /// The checker knows no fence that one process puts into the way of another. Both of such a pair are full ones here,
+    /// which is what the kernel promises of the two together.
+    pub(crate) fn light_fence() {
+        fence(Ordering::SeqCst);
+    }
+
+    pub(crate) fn heavy_fence() {
+        fence(Ordering::SeqCst);
+    }
+
     /// The checker's threads are one thread of the system, which has no order to keep.
     pub(crate) fn in_order<G>(_: latch::Rank, take: impl FnOnce() -> G) -> G {
         take()

@@ -6,10 +6,11 @@
 #[allow(dead_code)]
 mod word;
 
+use crate::sync::heavy_fence;
 use loom::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
-use word::Sleeper;
+use word::{Needs, Sleeper};
 
 /// A process: its word, its bells (an eventfd each), and how much is in its ring.
 struct Process {
@@ -35,7 +36,7 @@ impl Process {
 
     fn write_what(&self, urgent: bool) -> bool {
         self.written.fetch_add(1, Ordering::Relaxed);
-        let Some(sleeper) = word::to_ring_for(&self.word, urgent) else { return false };
+        let Needs::Ring(sleeper) = word::needs(&self.word, urgent, true) else { return false };
         let (count, rung) = self.bell(sleeper);
         *count.lock().unwrap() += 1;
         rung.notify_one();
@@ -158,11 +159,34 @@ fn a_lazy_sleeper_is_rung_for_unless_it_is_told_that_something_was_done() {
 
 #[test]
 fn who_polls_is_not_rung_for() {
-    loom::model(|| {
-        let process = Process::new();
-        word::lease(&process.word);
-        assert!(!process.write());
-    });
+    for fenced in [false, true] {
+        loom::model(move || {
+            let process = Process::new();
+            word::lease(&process.word, fenced);
+            assert!(!process.write());
+        });
+    }
+}
+
+/// A program that polled goes to sleep. What a peer wrote without a fence is seen by the look after the sleeper's fence.
+#[test]
+fn what_is_written_while_a_lease_ends_is_seen() {
+    for sleeper in [Sleeper::Engine, Sleeper::Caller] {
+        loom::model(move || {
+            let process = Process::new();
+            word::lease(&process.word, true);
+            let writer = {
+                let process = Arc::clone(&process);
+                thread::spawn(move || process.write())
+            };
+            word::wake(&process.word);
+            word::prepare_sleep(&process.word, sleeper);
+            heavy_fence();
+            let seen = process.written.load(Ordering::Relaxed) == 1;
+            let rang = writer.join().unwrap();
+            assert!(seen || rang, "neither saw the other");
+        });
+    }
 }
 
 /// A process whose program is said to poll and does not: its engine sleeps, but looks once after it has said so.
@@ -185,7 +209,7 @@ fn what_is_written_for_one_who_does_not_look_is_insisted_on() {
                 }
             })
         };
-        word::lease(&process.word);
+        word::lease(&process.word, false);
         if process.written.load(Ordering::Relaxed) == 0 {
             let (count, rung) = process.bell(Sleeper::Engine);
             let mut count = count.lock().unwrap();
