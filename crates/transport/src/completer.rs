@@ -9,7 +9,7 @@ use crate::port::Port;
 use crate::receive::scatter;
 use crate::requester::MAX_COPIED_ANSWER;
 use crate::send_queue::{Outcome, SendQueue};
-use crate::time::ack_timeout_nanos;
+use crate::time::Timers;
 use crate::work::Operation;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -125,9 +125,15 @@ pub(crate) struct Completer {
     kept: Option<Box<KeptPackets>>,
     /// The last acknowledgement that came while an answer before it was missing.
     acknowledged_ahead: Option<Psn>,
+    /// How the device rounds times.
+    timers: Timers,
 }
 
 impl Completer {
+    pub fn with_timers(timers: Timers) -> Completer {
+        Completer { timers, ..Completer::default() }
+    }
+
     pub fn start(&mut self, psn: Psn) {
         self.una = psn;
     }
@@ -141,6 +147,7 @@ impl Completer {
             oldest: seq,
             awaiting_response: core::mem::take(&mut self.awaiting_response),
             ends: core::mem::take(&mut self.ends),
+            timers: self.timers,
             ..Completer::default()
         };
     }
@@ -236,7 +243,7 @@ impl Completer {
     /// sent again after each.
     pub fn forgive(&mut self, now: Time, timeout: u8, patience: u64) {
         let is_due = self.ack_deadline.is_some_and(|deadline| deadline <= now);
-        let pause = ack_timeout_nanos(timeout).map(|nanos| nanos << self.suspicions.min(16));
+        let pause = self.timers.ack_timeout_nanos(timeout).map(|nanos| nanos << self.suspicions.min(16));
         if let (true, Some(pause)) = (is_due, pause.filter(|pause| *pause < patience)) {
             self.ack_deadline = Some(now.plus_nanos(2 * pause));
             self.suspicion = Some(now);
@@ -244,7 +251,7 @@ impl Completer {
     }
 
     fn restart_timer(&mut self, now: Time, timeout: u8) {
-        self.ack_deadline = ack_timeout_nanos(timeout).map(|nanos| now.plus_nanos(nanos));
+        self.ack_deadline = self.timers.ack_timeout_nanos(timeout).map(|nanos| now.plus_nanos(nanos));
         self.suspicions = 0;
         self.suspect(now, timeout);
     }
@@ -254,7 +261,7 @@ impl Completer {
     /// patience and without counting as a retry: the oldest packet alone, as the peer may just be slow. The ACK timer
     /// and its count run on as the specification has them.
     fn suspect(&mut self, now: Time, timeout: u8) {
-        self.suspicion = match (self.round_trip, ack_timeout_nanos(timeout)) {
+        self.suspicion = match (self.round_trip, self.timers.ack_timeout_nanos(timeout)) {
             _ if self.trusting => None,
             (Some(round_trip), Some(patience)) => {
                 // Answers wait for their turn among others, and to ask for one again takes as long as it did first.
