@@ -8,6 +8,10 @@
 //! | a peer's WRITE lands | its bytes are initialised | atomic loads of them come after all that was posted before |
 //! | a completion is polled | what it is of is initialised | what follows comes after that work, and after all that was posted |
 //!
+//! Two accesses of the NIC's are never reported as a race: what two queue pairs place in the same buffer, or send from it
+//! meanwhile, is the program's own choice (`ibv_srq_pingpong` does), and nothing here knows what its peers wait for. So
+//! each comes after those before it that touched the same bytes.
+//!
 //! ThreadSanitizer may call functions of the program when it reports. So what lands, which it does under locks, is noted
 //! and told by the next call that posts or polls, before that call orders anything.
 
@@ -26,6 +30,9 @@ use wire::{Qpn, Srqn};
 
 /// Work that is kept of a queue. More can be under way only where completions are never polled.
 const MAX_KEPT_WORK: usize = 1 << 16;
+
+/// Accesses that are kept to be put before later ones.
+const MAX_RECENT_ACCESSES: usize = 1024;
 
 /// Where work was posted.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -59,6 +66,14 @@ impl Piece {
 
     fn has(self, address: usize) -> bool {
         address.wrapping_sub(self.start) < self.length
+    }
+
+    fn meets(self, other: Piece) -> bool {
+        self.has(other.start) || other.has(self.start)
+    }
+
+    fn covers(self, other: Piece) -> bool {
+        self.start <= other.start && other.start + other.length <= self.start + self.length
     }
 }
 
@@ -110,6 +125,14 @@ enum Untold {
     Finished { qpn: Qpn, done: Arc<Token> },
 }
 
+/// An access of a fiber's, and what comes after it.
+#[derive(Debug)]
+struct RecentAccess {
+    fiber: (Qpn, Side),
+    piece: Piece,
+    after: Arc<Token>,
+}
+
 #[derive(Debug, Default)]
 struct Books {
     queues: HashMap<PostedTo, VecDeque<Work>>,
@@ -118,6 +141,7 @@ struct Books {
     /// Who the peer is, in words.
     peers: HashMap<Qpn, String>,
     untold: Vec<Untold>,
+    recent: VecDeque<RecentAccess>,
 }
 
 /// See the module.
@@ -163,6 +187,7 @@ impl Ledger {
         if !Ledger::is_kept() {
             return;
         }
+        self.settle(|access| access.fiber.0 == qpn);
         let mut books = self.books.lock();
         let gone = [PostedTo::Sends(qpn), PostedTo::Receives(qpn)].map(|queue| books.queues.remove(&queue));
         if is_gone {
@@ -174,6 +199,45 @@ impl Ledger {
         if is_gone {
             self.fibers.forget(qpn);
         }
+    }
+
+    /// Nothing is done with a region any more: what the program does with its memory from now on comes after what was.
+    pub fn deregistered(&self) {
+        if Ledger::is_kept() {
+            self.settle(|_| true);
+        }
+    }
+
+    /// What the program does from now on comes after these accesses.
+    fn settle(&self, which: impl Fn(&RecentAccess) -> bool) {
+        if !sanitizer::follows_accesses() {
+            return;
+        }
+        self.flush();
+        let recent: Vec<Arc<Token>> = {
+            let books = self.books.lock();
+            books.recent.iter().filter(|access| which(access)).map(|access| Arc::clone(&access.after)).collect()
+        };
+        recent.iter().for_each(|after| after.acquire());
+    }
+
+    /// A fiber touches bytes after `posted`, and after earlier accesses of the same bytes.
+    fn access(&self, fiber: (Qpn, Side), posted: &Token, piece: Piece, writes: bool, stack: &[usize]) {
+        let after = Arc::new(Token::new());
+        let before: Vec<Arc<Token>> = {
+            let mut books = self.books.lock();
+            let met = |access: &&RecentAccess| access.piece.meets(piece);
+            let before = books.recent.iter().filter(met).map(|access| Arc::clone(&access.after)).collect();
+            books.recent.retain(|access| access.fiber != fiber || !piece.covers(access.piece));
+            if books.recent.len() >= MAX_RECENT_ACCESSES {
+                books.recent.pop_front();
+            }
+            books.recent.push_back(RecentAccess { fiber, piece, after: Arc::clone(&after) });
+            before
+        };
+        let steps = [Step::Acquire(posted)].into_iter().chain(before.iter().map(|before| Step::Acquire(before)));
+        let access = Step::Access { start: piece.first(), length: piece.length, writes, stack };
+        self.fibers.run(fiber.0, fiber.1, steps.chain([access, Step::Release(&after)]));
     }
 
     /// A shared receive queue is gone.
@@ -206,7 +270,7 @@ impl Ledger {
                 Data::Inline(bytes) => vec![Piece { start: bytes.as_ptr().expose_provenance(), length: bytes.len() }],
             };
             CURRENT_WORK.set(None);
-            for piece in pieces.iter().filter(|_| reads) {
+            for piece in pieces.iter().filter(|piece| reads && !self.withholds(**piece)) {
                 sanitizer::judge_initialised(piece.first(), piece.length, || {
                     let (name, peer) = (request.operation.name(), self.peer(subject.qpn));
                     let (qpn, wr_id) = (subject.qpn.value(), request.wr_id);
@@ -221,14 +285,10 @@ impl Ledger {
             if sanitizer::follows_accesses() {
                 let posted = Token::new();
                 posted.release();
-                let accesses = pieces.iter().map(|piece| Step::Access {
-                    start: piece.first(),
-                    length: piece.length,
-                    writes: fills,
-                    stack: &stack,
-                });
-                let steps = [Step::Acquire(&posted)].into_iter().chain(accesses).chain([Step::Release(&done)]);
-                self.fibers.run(subject.qpn, Side::Sends, steps);
+                for piece in &pieces {
+                    self.access((subject.qpn, Side::Sends), &posted, *piece, fills, &stack);
+                }
+                self.fibers.run(subject.qpn, Side::Sends, [Step::Release(&done)]);
                 if let Data::Inline(_) = request.data {
                     // The buffer is the program's again when the call returns.
                     done.acquire();
@@ -419,9 +479,7 @@ impl Ledger {
             for untold in untold {
                 match untold {
                     Untold::Landed { qpn, piece, stack } => {
-                        let (start, length) = (piece.first(), piece.length);
-                        let access = Step::Access { start, length, writes: true, stack: &stack };
-                        self.fibers.run(qpn, Side::Receives, [Step::Acquire(&self.posted), access]);
+                        self.access((qpn, Side::Receives), &self.posted, piece, true, &stack);
                     }
                     Untold::Finished { qpn, done } => {
                         self.fibers.run(qpn, Side::Receives, [Step::Release(&done)]);
@@ -445,6 +503,13 @@ impl Ledger {
             Some(wr_id) => format!("{peer}, wr_id {wr_id:#x}"),
             None => peer,
         }
+    }
+
+    /// Whether some of these bytes have been placed and the program is not told yet. That it sends them all the same is
+    /// no use of uninitialised memory.
+    fn withholds(&self, piece: Piece) -> bool {
+        let books = self.books.lock();
+        books.queues.values().flatten().flat_map(|work| &work.landed).any(|landed| landed.meets(piece))
     }
 
     fn peer(&self, qpn: Qpn) -> String {
