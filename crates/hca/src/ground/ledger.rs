@@ -251,7 +251,7 @@ impl Ledger {
     /// These sends are about to be posted by `subject`, whose peer is this.
     pub fn sends(&self, memory: &Memory, subject: Subject, peer: String, requests: &[SendRequest<'_>]) {
         self.flush();
-        self.books.lock().peers.insert(subject.qpn, peer);
+        self.note_peer(subject.qpn, peer);
         let stack = stack_of_call();
         for request in requests {
             let (reads, fills) = match request.operation {
@@ -270,16 +270,21 @@ impl Ledger {
                 Data::Inline(bytes) => vec![Piece { start: bytes.as_ptr().expose_provenance(), length: bytes.len() }],
             };
             CURRENT_WORK.set(None);
-            for piece in pieces.iter().filter(|piece| reads && !self.withholds(**piece)) {
-                sanitizer::judge_initialised(piece.first(), piece.length, || {
-                    let (name, peer) = (request.operation.name(), self.peer(subject.qpn));
-                    let (qpn, wr_id) = (subject.qpn.value(), request.wr_id);
-                    format!(
-                        "queue pair {qpn:#x}{peer} is to send {} bytes at {:#x} ({name}, wr_id {wr_id:#x}), and not all of \
+            for piece in pieces.iter().filter(|_| reads) {
+                sanitizer::judge_initialised(
+                    piece.first(),
+                    piece.length,
+                    || self.withholds(*piece),
+                    || {
+                        let (name, peer) = (request.operation.name(), self.peer(subject.qpn));
+                        let (qpn, wr_id) = (subject.qpn.value(), request.wr_id);
+                        format!(
+                            "queue pair {qpn:#x}{peer} is to send {} bytes at {:#x} ({name}, wr_id {wr_id:#x}), and not all of \
                          them are initialised",
-                        piece.length, piece.start
-                    )
-                });
+                            piece.length, piece.start
+                        )
+                    },
+                );
             }
             let done = Arc::new(Token::new());
             if sanitizer::follows_accesses() {
@@ -334,6 +339,11 @@ impl Ledger {
             self.keep(srqn.map_or(PostedTo::Receives(subject.qpn), PostedTo::Shared), work);
         }
         self.posted.release();
+    }
+
+    /// Who the peer of a queue pair is, in words.
+    pub fn note_peer(&self, qpn: Qpn, peer: String) {
+        self.books.lock().peers.insert(qpn, peer);
     }
 
     fn keep(&self, queue: PostedTo, work: Work) {
