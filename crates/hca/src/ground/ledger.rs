@@ -15,12 +15,12 @@
 //! ThreadSanitizer may call functions of the program when it reports. So what lands, which it does under locks, is noted
 //! and told by the next call that posts or polls, before that call orders anything.
 
+use super::ledger_books::{Books, Piece, PostedTo, RecentAccess, Untold, Work};
 use super::ledger_fibers::{Fibers, Side};
 use latch::sanitizer::{self, Step, Token};
 use latch::{Mutex, Rank};
 use memory::Memory;
 use std::cell::Cell;
-use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use transport::{
     Completion, CompletionKind, Data, Operation, Queue, ReceiveRequest, SendFlags, SendRequest, Sge, Status,
@@ -33,116 +33,6 @@ const MAX_KEPT_WORK: usize = 1 << 16;
 
 /// Accesses that are kept to be put before later ones.
 const MAX_RECENT_ACCESSES: usize = 1024;
-
-/// Where work was posted.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum PostedTo {
-    Sends(Qpn),
-    Receives(Qpn),
-    Shared(Srqn),
-}
-
-impl PostedTo {
-    fn of(queue: Queue, qpn: Qpn) -> PostedTo {
-        match queue {
-            Queue::Send => PostedTo::Sends(qpn),
-            Queue::Receive => PostedTo::Receives(qpn),
-            Queue::Shared(srqn) => PostedTo::Shared(srqn),
-        }
-    }
-}
-
-/// Bytes of the program: an address that is never followed here, and a length.
-#[derive(Clone, Copy, Debug)]
-struct Piece {
-    start: usize,
-    length: usize,
-}
-
-impl Piece {
-    fn first(self) -> *const u8 {
-        std::ptr::with_exposed_provenance(self.start)
-    }
-
-    fn has(self, address: usize) -> bool {
-        address.wrapping_sub(self.start) < self.length
-    }
-
-    fn meets(self, other: Piece) -> bool {
-        self.has(other.start) || other.has(self.start)
-    }
-
-    fn covers(self, other: Piece) -> bool {
-        self.start <= other.start && other.start + other.length <= self.start + self.length
-    }
-}
-
-#[derive(Debug)]
-struct Work {
-    wr_id: u64,
-    signaled: bool,
-    is_send: bool,
-    /// The NIC writes the pieces; else it reads them.
-    fills: bool,
-    pieces: Vec<Piece>,
-    /// What has been placed and is withheld.
-    landed: Vec<Piece>,
-    /// The queue pair that took it from a shared queue, as far as that is known.
-    taker: Option<Qpn>,
-    /// It will complete: what lands from now on is of later work.
-    finished: bool,
-    /// The call that posted it.
-    stack: Arc<[usize]>,
-    /// Comes after what the NIC did for it.
-    done: Arc<Token>,
-}
-
-impl Work {
-    fn has(&self, address: usize) -> bool {
-        self.pieces.iter().any(|piece| piece.has(address))
-    }
-
-    /// The program knows what was placed: so many bytes, or as many as it has room for.
-    fn hand_over(&self, mut bytes: usize) {
-        for piece in &self.pieces {
-            let length = piece.length.min(bytes);
-            sanitizer::hand_over(piece.first(), length);
-            bytes -= length;
-        }
-        self.give_back();
-    }
-
-    /// What was withheld counts as initialised.
-    fn give_back(&self) {
-        self.landed.iter().for_each(|piece| sanitizer::hand_over(piece.first(), piece.length));
-    }
-}
-
-/// What a fiber is still to do.
-#[derive(Debug)]
-enum Untold {
-    Landed { qpn: Qpn, piece: Piece, stack: Arc<[usize]> },
-    Finished { qpn: Qpn, done: Arc<Token> },
-}
-
-/// An access of a fiber's, and what comes after it.
-#[derive(Debug)]
-struct RecentAccess {
-    fiber: (Qpn, Side),
-    piece: Piece,
-    after: Arc<Token>,
-}
-
-#[derive(Debug, Default)]
-struct Books {
-    queues: HashMap<PostedTo, VecDeque<Work>>,
-    /// Queue pairs all of whose sends complete.
-    signal_all: HashSet<Qpn>,
-    /// Who the peer is, in words.
-    peers: HashMap<Qpn, String>,
-    untold: Vec<Untold>,
-    recent: VecDeque<RecentAccess>,
-}
 
 /// See the module.
 #[derive(Debug)]
@@ -524,22 +414,6 @@ impl Ledger {
 
     fn peer(&self, qpn: Qpn) -> String {
         self.books.lock().peers.get(&qpn).cloned().unwrap_or_default()
-    }
-}
-
-impl Books {
-    /// The work of a queue pair that fills this address.
-    fn filled(&mut self, qpn: Qpn, address: usize) -> Option<&mut Work> {
-        let fits = |work: &&mut Work| work.fills && !work.finished && work.has(address);
-        let own = [PostedTo::Receives(qpn), PostedTo::Sends(qpn)];
-        let mine = own
-            .into_iter()
-            .find(|queue| self.queues.get_mut(queue).is_some_and(|kept| kept.iter_mut().any(|work| fits(&work))));
-        if let Some(queue) = mine {
-            return self.queues.get_mut(&queue)?.iter_mut().find(|work| fits(work));
-        }
-        let shared = self.queues.iter_mut().filter(|(queue, _)| matches!(queue, PostedTo::Shared(_)));
-        shared.flat_map(|(_, kept)| kept).find(|work| fits(work) && work.taker.is_none_or(|taker| taker == qpn))
     }
 }
 
