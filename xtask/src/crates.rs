@@ -73,6 +73,10 @@ struct Dependency {
 }
 
 impl Package {
+    fn is_published(&self) -> bool {
+        self.publish.as_ref().is_none_or(|to| !to.is_empty())
+    }
+
     fn directory(&self) -> &Path {
         self.manifest_path.parent().unwrap_or(Path::new("/"))
     }
@@ -86,8 +90,7 @@ pub fn check(root: &Path) -> Result<String, String> {
 pub fn run(root: &Path, options: &Options) -> Result<String, String> {
     let metadata: Metadata =
         serde_json::from_value(process::metadata(root)?).map_err(|e| format!("cargo metadata changed: {e}"))?;
-    let ours: Vec<&Package> =
-        metadata.packages.iter().filter(|p| p.publish.as_ref().is_none_or(|to| !to.is_empty())).collect();
+    let ours: Vec<&Package> = metadata.packages.iter().filter(|p| p.is_published()).collect();
     let mut wrong: Vec<String> = ours.iter().flat_map(|package| complaints(package, &ours)).collect();
     for package in &ours {
         wrong.extend(strangers(package)?);
@@ -220,6 +223,16 @@ fn pack(root: &Path, ours: &[&Package], verify: bool) -> Result<Vec<String>, Str
         }
     }
     Ok(order)
+}
+
+/// The packages that the check has made, in the order of their names.
+pub fn archives(root: &Path) -> Result<Vec<PathBuf>, String> {
+    let metadata: Metadata =
+        serde_json::from_value(process::metadata(root)?).map_err(|e| format!("cargo metadata changed: {e}"))?;
+    let ours = metadata.packages.iter().filter(|p| p.is_published());
+    let mut found = ours.map(|package| archive(root, package)).collect::<Result<Vec<PathBuf>, String>>()?;
+    found.sort();
+    Ok(found)
 }
 
 fn archive(root: &Path, package: &Package) -> Result<PathBuf, String> {

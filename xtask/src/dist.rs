@@ -23,7 +23,7 @@ const OWN: &str = "UBIVERBS_PRIVATE";
 /// What it has there for programs that look for it by name: other tools' spans, and NCCL's profiler plugin, of which
 /// the library has another name.
 const LOOKED_FOR: [&str; 2] = ["ubiverbs_record_span", "ncclProfiler_v4"];
-const PROFILER_NAME: &str = "libnccl-profiler-ubiverbs.so";
+pub const PROFILER_NAME: &str = "libnccl-profiler-ubiverbs.so";
 
 /// The libraries that are jumps into libibverbs.so.1, and the tables of their symbols.
 const JUMPING: [(&str, &str); 2] = [("librdmacm.so.1", "rdmacm.txt"), ("libibumad.so.3", "umad.txt")];

@@ -9,6 +9,7 @@ mod attack;
 mod bench;
 mod cards;
 mod checks;
+mod clusters;
 mod crates;
 mod demo;
 mod deny;
@@ -28,6 +29,7 @@ mod prerequisites;
 mod process;
 mod programs;
 mod purity;
+mod release;
 mod rooms;
 mod sanitizers;
 mod soak;
@@ -169,6 +171,17 @@ enum Task {
     /// It is in target/wheel, and runs wherever the C library is glibc 2.28 or newer. Zig, which links for that, is
     /// fetched with pip (100 MB, once), so this is no part of `test`.
     Wheel(wheel::Options),
+    /// Judge and play the manifests of examples/kubernetes, and run MPI jobs of several hosts by ssh and Slurm. Needs root.
+    ///
+    /// Pods are containers of podman, each pod with a network of its own; hosts are namespaces on one switch. It takes
+    /// minutes, so it is no part of `test`. docs/clusters.md says how to do it on real machines.
+    Clusters(clusters::Options),
+    /// Make everything that a release hands to people, and say what a person must type to publish it.
+    ///
+    /// It checks the version, CHANGELOG.md, the working tree, all tests, dependencies and crates; then target/publish has
+    /// crates, tarballs, Debian packages, wheels, the image, a list of components (SBOM) and checksums. Nothing is
+    /// uploaded.
+    Release(release::Options),
     /// Build everything for 64-bit ARM, and run tests, ping-pongs and the demo there; QEMU plays the machine elsewhere.
     ///
     /// The cross compiler, QEMU and Debian's programs for ARM are fetched. What is made, with tarball and package, is in
@@ -231,6 +244,8 @@ fn main() -> ExitCode {
         Task::Fuzz(options) => fuzz::run(&root, &options),
         Task::Dist(options) => dist::build(&root, options).map(|note| println!("{note}")),
         Task::Wheel(options) => wheel::build(&root, options).map(|note| println!("{note}")),
+        Task::Clusters(options) => clusters::run(&root, &options),
+        Task::Release(options) => release::run(&root, &options),
         Task::Aarch64(options) => aarch64::check(&root, &options).map(|note| println!("{note}")),
         Task::Interop(options) => interop::run(&root, &options),
         Task::Cards(options) => cards::run(&root, &options),

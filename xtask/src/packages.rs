@@ -66,13 +66,18 @@ impl Source<'_> {
         Ok(path)
     }
 
-    /// A directory as a compressed tarball: root's, and the same for every user who makes it.
+    /// A directory as a compressed tarball.
     fn archive(&self, path: &Path, directory: &Path, name: &str) -> Result<(), String> {
-        let mut tar = Command::new("tar");
-        tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--mode=u=rwX,go=rX"]);
-        tar.arg(format!("--mtime=@{}", self.moment)).args(["--use-compress-program=gzip -9n", "-cf"]);
-        run(tar.arg(path).arg("-C").arg(directory).arg(name))
+        tar(path, directory, name, self.moment, &["--use-compress-program=gzip -9n"])
     }
+}
+
+/// A directory as a tarball: root's, and the same for every user who makes it.
+pub fn tar(path: &Path, directory: &Path, name: &str, moment: u64, more: &[&str]) -> Result<(), String> {
+    let mut tar = Command::new("tar");
+    tar.args(["--format=gnu", "--sort=name", "--owner=0", "--group=0", "--numeric-owner", "--mode=u=rwX,go=rX"]);
+    tar.arg(format!("--mtime=@{moment}")).args(more).arg("-cf");
+    run(tar.arg(path).arg("-C").arg(directory).arg(name))
 }
 
 /// What the tarball says of itself.
@@ -113,7 +118,7 @@ fn package(root: &Path) -> Result<serde_json::Value, String> {
 }
 
 /// When the source was last changed: what the caller says, as is usual, or the last commit.
-fn moment(root: &Path) -> u64 {
+pub fn moment(root: &Path) -> u64 {
     let said = env::var("SOURCE_DATE_EPOCH").ok();
     let committed = || {
         let git = Command::new("git").current_dir(root).args(["log", "-1", "--format=%ct"]).output().ok()?;

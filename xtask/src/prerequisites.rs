@@ -207,6 +207,41 @@ pub fn wheel() -> Result<(), String> {
     if has_venv() { Ok(()) } else { Err("python3 still has no venv though python3-venv is installed".into()) }
 }
 
+/// What makes an image without a container engine.
+pub fn image() -> Result<(), String> {
+    provide(&[
+        Tool { program: "mmdebstrap", package: "mmdebstrap" },
+        Tool { program: "dpkg-deb", package: "dpkg" },
+        Tool { program: "/usr/share/keyrings/debian-archive-keyring.gpg", package: "debian-archive-keyring" },
+    ])
+}
+
+/// What runs containers, as root.
+pub fn containers() -> Result<(), String> {
+    if !is_root() {
+        return Err("only root can make networks for containers".into());
+    }
+    provide(HOSTS.iter().chain(&[
+        Tool { program: "podman", package: "podman" },
+        Tool { program: "crun", package: "crun" },
+        Tool { program: "/usr/lib/podman/netavark", package: "netavark" },
+    ]))
+}
+
+/// What starts jobs of several hosts, as root.
+pub fn engines() -> Result<(), String> {
+    if !is_root() {
+        return Err("only root can make hosts".into());
+    }
+    programs()?;
+    provide(HOSTS.iter().chain(&[
+        Tool { program: "/usr/sbin/sshd", package: "openssh-server" },
+        Tool { program: "ssh", package: "openssh-client" },
+        Tool { program: "/usr/sbin/slurmctld", package: "slurm-wlm" },
+        Tool { program: "/usr/sbin/munged", package: "munge" },
+    ]))
+}
+
 /// Wireshark's terminal program, and its version.
 pub fn tshark() -> Result<String, String> {
     provide([&TSHARK])?;

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::process;
 use crate::toolchain::Toolchain;
-use crate::{dist, downloads, newest, test};
+use crate::{dist, downloads, newest, test, wheel};
 
 /// Which tests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,7 +40,10 @@ pub fn prepare(root: &Path, which: Which, words: &[String]) -> Result<Command, S
         Which::Quick if !process::is_built("build") => drop(dist::build(root, dist::Options::DEBUG)?),
         Which::Quick => {}
         _ if process::is_built("release") => {}
-        _ => drop(dist::build(root, dist::Options::default())?),
+        _ => {
+            dist::build(root, dist::Options::default())?;
+            wheel::native(root)?;
+        }
     }
     let mut command = Command::new(toolchain.build_bin(root, "programs")?);
     command.current_dir(root).arg(process::target_directory(root)?.join(dist));

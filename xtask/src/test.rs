@@ -18,7 +18,7 @@ use crate::process::{cargo, run as run_command, watch};
 use crate::toolchain::Toolchain;
 use crate::{
     api, arrows, attack, bench, checks, crates, demo, deny, dist, newest, no_std, prerequisites, process, programs,
-    purity, rooms, soak, strangers,
+    purity, rooms, soak, strangers, wheel,
 };
 use outcome::{Counts, Failures, Outcome, Timed, result_line, timed};
 use schedule::{Load, Plan, Schedule};
@@ -67,7 +67,7 @@ const QUICK_PROGRAMS: [&str; 10] = [
 ];
 
 /// What can be chosen.
-#[derive(clap::Args)]
+#[derive(clap::Args, Default)]
 pub struct Options {
     /// Run what is wanted before a commit, in minutes: format, lints, rules of imports, unit tests, scenarios, C programs
     /// and ten real programs, all on the dev build.
@@ -438,7 +438,8 @@ fn clippy(root: &Path) -> Result<Outcome, String> {
 /// What is handed to people, and the programs that run other programs on it.
 fn release(root: &Path) -> Result<Outcome, String> {
     Toolchain::system(root, None)?.build_everything(root)?;
-    dist::build(root, dist::Options::default()).map(Outcome::note)
+    let made = dist::build(root, dist::Options::default())?;
+    wheel::native(root).map(|wheel| Outcome::note(format!("{made}\n{}", wheel.display())))
 }
 
 /// Everything of the dev profile. A quick run has its libraries and the program `ubiverbs` from there, too.

@@ -21,9 +21,13 @@ const ZIG: &str = "ziglang==0.17.0";
 const PLATFORM: &str = "manylinux_2_28";
 const LIBC: &str = "2.28";
 
-/// The names under which programs are linked with our libraries, and the libraries.
-const LINKS: [(&str, &str); 3] =
-    [("libibverbs.so", "libibverbs.so.1"), ("librdmacm.so", "librdmacm.so.1"), ("libibumad.so", "libibumad.so.3")];
+/// The names under which programs are linked with our libraries, or NCCL looks for one, and the libraries.
+const LINKS: [(&str, &str); 4] = [
+    ("libibverbs.so", "libibverbs.so.1"),
+    ("librdmacm.so", "librdmacm.so.1"),
+    ("libibumad.so", "libibumad.so.3"),
+    (dist::PROFILER_NAME, "libibverbs.so.1"),
+];
 
 /// How long a program on the installed wheel may take.
 const RUN_MAX: Duration = Duration::from_secs(60);
@@ -35,11 +39,19 @@ pub struct Options {
     /// possible.
     #[arg(long, value_name = "MACHINE")]
     target: Option<Machine>,
+    /// For this machine's C library and newer ones, linked by its own compiler: nothing is fetched. The wheel is in
+    /// target/packages.
+    #[arg(long, conflicts_with = "target")]
+    native: bool,
 }
 
 /// Makes the wheel and checks it; returns where it is.
 pub fn build(root: &Path, options: Options) -> Result<String, String> {
     prerequisites::wheel()?;
+    if options.native {
+        dist::unpacked(root)?;
+        return native(root).map(|wheel| wheel.display().to_string());
+    }
     let system = Toolchain::system(root, options.target)?;
     let machine = system.machine;
     let place = process::target_directory(root)?.join("wheel");
@@ -50,31 +62,57 @@ pub fn build(root: &Path, options: Options) -> Result<String, String> {
 
     let tree = work.join("dist");
     dist::tree(root, &zig, &tree, false)?;
-    stand_for_links(&zig, &work, &tree.join("lib"))?;
+    let files = without_links(&zig, &work, &tree)?;
+    elf::check(&files, LIBC)?;
+    same_exports(root, &system, &work, &tree)?;
+
+    let tag = format!("py3-none-{PLATFORM}_{}", machine.name());
+    let wheel = pack(root, &python, &work, &tree, &tag, &place)?;
+    check(root, &system, &work, &wheel)?;
+    let _ = fs::remove_dir_all(&work);
+    Ok(wheel.display().to_string())
+}
+
+/// Makes a wheel of what is in target/dist, for this machine, without a check: tests install it.
+pub fn native(root: &Path) -> Result<PathBuf, String> {
+    let target = process::target_directory(root)?;
+    let (system, place) = (Toolchain::system(root, None)?, target.join("packages"));
+    let work = place.join("wheel-work");
+    let _ = fs::remove_dir_all(&work);
+    let tree = work.join("dist");
+    packages::copy(&target.join("dist"), &tree)?;
+    without_links(&system, &work, &tree)?;
+    let tag = format!("py3-none-linux_{}", system.machine.name());
+    let wheel = pack(root, Path::new("python3"), &work, &tree, &tag, &place)?;
+    let _ = fs::remove_dir_all(&work);
+    Ok(wheel)
+}
+
+/// Puts libraries in place of links, and takes debug information out; returns the files that have code.
+fn without_links(toolchain: &Toolchain, work: &Path, tree: &Path) -> Result<Vec<PathBuf>, String> {
+    stand_for_links(toolchain, work, &tree.join("lib"))?;
     // Other names of one library, which are links.
     let _ = fs::remove_dir_all(tree.join("lib/rsocket"));
     let _ = fs::remove_file(tree.join("lib/librspreload.so.1"));
     let mut files: Vec<PathBuf> = packages::CODE.iter().map(|file| tree.join(file)).collect();
     files.extend(LINKS.map(|(link, _)| tree.join("lib").join(link)));
     for file in &files {
-        run(zig.tool("strip").args(["--strip-debug"]).arg(file))?;
+        run(toolchain.tool("strip").args(["--strip-debug"]).arg(file))?;
     }
-    elf::check(&files, LIBC)?;
-    same_exports(root, &system, &work, &tree)?;
+    Ok(files)
+}
 
+/// Packs a tree into the wheel of that tag; returns where it is.
+fn pack(root: &Path, python: &Path, work: &Path, tree: &Path, tag: &str, place: &Path) -> Result<PathBuf, String> {
     let version = packages::version(root)?;
-    let content = content(root, &work, &tree, &version, machine)?;
-    let tag = format!("py3-none-{PLATFORM}_{}", machine.name());
-    let mut pack = Command::new(&python);
-    pack.arg(root.join("xtask/wheel/pack.py")).arg(content).args(["ubiverbs", &version, &tag]).arg(&place);
-    let wheel = PathBuf::from(process::output(&mut pack)?.trim());
-    check(root, &system, &work, &wheel)?;
-    let _ = fs::remove_dir_all(&work);
-    Ok(wheel.display().to_string())
+    let content = content(root, work, tree, &version, tag)?;
+    let mut pack = Command::new(python);
+    pack.arg(root.join("xtask/wheel/pack.py")).arg(content).args(["ubiverbs", &version, tag]).arg(place);
+    Ok(PathBuf::from(process::output(&mut pack)?.trim()))
 }
 
 /// A Python environment with these packages; returns its interpreter. One that is there is taken as it is.
-fn environment(place: &Path, packages: &[&str]) -> Result<PathBuf, String> {
+pub fn environment(place: &Path, packages: &[&str]) -> Result<PathBuf, String> {
     let (python, done) = (place.join("bin/python"), place.join("done"));
     let wanted = packages.join("\n");
     if fs::read_to_string(&done).is_ok_and(|found| found == wanted) {
@@ -143,7 +181,7 @@ fn same_exports(root: &Path, system: &Toolchain, work: &Path, tree: &Path) -> Re
 }
 
 /// Lays out what the wheel has; returns the directory.
-fn content(root: &Path, work: &Path, dist: &Path, version: &str, machine: Machine) -> Result<PathBuf, String> {
+fn content(root: &Path, work: &Path, dist: &Path, version: &str, tag: &str) -> Result<PathBuf, String> {
     let place = work.join("content");
     let module = place.join("ubiverbs");
     packages::copy(&root.join("python/ubiverbs"), &module)?;
@@ -176,11 +214,7 @@ fn content(root: &Path, work: &Path, dist: &Path, version: &str, machine: Machin
     )?;
     packages::write(
         &information.join("WHEEL"),
-        &format!(
-            "Wheel-Version: 1.0\nGenerator: cargo xtask wheel\nRoot-Is-Purelib: false\n\
-             Tag: py3-none-{PLATFORM}_{}\n",
-            machine.name()
-        ),
+        &format!("Wheel-Version: 1.0\nGenerator: cargo xtask wheel\nRoot-Is-Purelib: false\nTag: {tag}\n"),
     )?;
     packages::write(&information.join("entry_points.txt"), "[console_scripts]\nubiverbs = ubiverbs:main\n")?;
     Ok(place)

@@ -116,6 +116,7 @@ Examples:
   ubiverbs run --nic irdma --why -- ./my_program
   ubiverbs run --nic list
   ubiverbs run --check --check-exit --check-report findings.sarif -- ./my_test
+  ubiverbs run --check=races -- mpirun -n 2 ./my_program
   ubiverbs run --sockets -- iperf3 -s
   ubiverbs run --script flap.toml --why -- ./my_program
   ubiverbs run --faults drop=1% --pcap lossy.pcapng -- \\
@@ -175,8 +176,11 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     if let Some(path) = &options.pcap {
         command.env(environment::PCAP_VARIABLE, path_of_file("--pcap", path)?);
     }
+    let mut recordings = None;
     if let Some(plan) = &options.record {
-        command.env(environment::RECORD_VARIABLE, recording_plan(plan)?);
+        let plan = recording_plan(plan)?;
+        recordings = RecordingPlan::read(&plan).ok().map(|plan| plan.directory);
+        command.env(environment::RECORD_VARIABLE, plan);
     }
     if let Some(log) = &options.log {
         match Log::of(log) {
@@ -214,7 +218,7 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
         explain(&command, &files);
     }
     if options.checking.stays() {
-        return options.checking.stay(command, &options.program, settings);
+        return options.checking.stay(command, &options.program, settings, recordings);
     }
     // Nothing of ours may be written after the program has begun.
     let error = command.exec();

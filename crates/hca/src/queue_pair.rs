@@ -40,6 +40,7 @@ use crate::progress::timers::Alarm;
 use crate::queue_pair::belief::Belief;
 use crate::queue_pair::counters::CounterSet;
 use crate::queue_pair::datagrams::HeldDatagram;
+use crate::queue_pair::direct::DirectWay;
 use crate::queue_pair::frames::{RawPart, Unreceived};
 use crate::queue_pair::order::Order;
 use crate::queue_pair::port::{GpuTrains, NicPort};
@@ -111,8 +112,8 @@ struct Inner {
     weak: Option<Box<Weak>>,
     /// Its peer may reach memory without this process.
     published: bool,
-    /// The last request that was carried out directly was by a mapping of the peer's memory.
-    stores_directly: bool,
+    /// Its way to the peer's memory.
+    direct: DirectWay,
     /// Other hosts may send to it.
     uses_udp: bool,
     /// Whose packets it takes.
@@ -232,7 +233,7 @@ impl Qp {
                     touched: 0,
                     shared: Shared::default(),
                     published: false,
-                    stores_directly: false,
+                    direct: DirectWay::default(),
                     uses_udp: false,
                     belief: Belief::default(),
                     order: Order::default(),
@@ -415,7 +416,7 @@ impl Qp {
             gpu: GpuTrains::None,
         };
         let (sent, done, call) = match &path.link {
-            _ if is_weak => (0, false, None),
+            _ if is_weak || pair.holds_back() => (0, false, None),
             Link::Udp => {
                 let (sent, done) = self.send_at_once(nic, &mut inner, requests, first, nic.now());
                 (sent, done, None)
@@ -732,8 +733,13 @@ impl Qp {
         if let Some(counters) = counters {
             counters.collect(pair);
         }
+        let mut is_established = false;
         while let Some(event) = pair.poll_event() {
+            is_established |= event == transport::AsyncEvent::CommunicationEstablished;
             self.context.raise(AsyncEvent::Qp(self.qpn, event));
+        }
+        if is_established {
+            self.publish(nic, inner);
         }
     }
 
@@ -839,6 +845,14 @@ impl Qp {
 
     /// Sends what there is to send, as far as the link takes it.
     fn transmit(&self, nic: &Ground, inner: &mut Inner, now: Time) {
+        let placed = inner.pair.holds_back() && self.place_held(nic, inner, now);
+        self.transmit_trains(nic, inner, now);
+        if placed {
+            self.complete_all(nic, inner, now, None);
+        }
+    }
+
+    fn transmit_trains(&self, nic: &Ground, inner: &mut Inner, now: Time) {
         if !self.kind.is_connected() {
             return match self.kind {
                 Kind::RawPacket => self.transmit_frames(nic, inner, now),

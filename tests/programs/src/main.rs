@@ -26,6 +26,7 @@ mod looking;
 mod management;
 mod management_datagrams;
 mod migration;
+mod minute;
 mod mpi;
 mod multicast;
 mod notes;
@@ -225,6 +226,7 @@ fn all_tests() -> Vec<Test> {
         dying::tests(),
         examples::tests(),
         notes::tests(),
+        minute::tests(),
         observing::tests(),
         viewing::tests(),
         multicast::tests(),

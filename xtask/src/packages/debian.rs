@@ -213,8 +213,7 @@ fn pack(source: &Source<'_>, about: &About, name: &str, data: &Path, fields: &st
     let architecture = source.toolchain.machine.debian();
     let About { version, maintainer, .. } = about;
     let control = source.work.join(format!("{name}-control"));
-    let size = process::output(Command::new("du").args(["--summarize", "--apparent-size", "-k"]).arg(data))?;
-    let size = size.split_whitespace().next().unwrap_or("0");
+    let size = installed_size(data)?;
     let text = format!(
         "Package: {name}\nSource: ubiverbs\nVersion: {version}\nArchitecture: {architecture}\n\
          Maintainer: {maintainer}\nInstalled-Size: {size}\n{fields}"
@@ -230,4 +229,21 @@ fn pack(source: &Source<'_>, about: &About, name: &str, data: &Path, fields: &st
     let mut ar = Command::new("ar");
     run(ar.current_dir(&parts).arg("rcD").arg(&path).args(["debian-binary", "control.tar.gz", "data.tar.gz"]))?;
     Ok(path)
+}
+
+/// How many KiB a tree takes when it is installed, by the rule of Debian's own tools: each file is rounded up, anything
+/// else is one. `du` would count directories as the file system that this is built on does.
+fn installed_size(tree: &Path) -> Result<u64, String> {
+    let failed = |e: std::io::Error| format!("{}: {e}", tree.display());
+    let mut size = 1;
+    for entry in fs::read_dir(tree).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let kind = entry.file_type().map_err(failed)?;
+        size += match () {
+            () if kind.is_dir() => installed_size(&entry.path())?,
+            () if kind.is_file() => entry.metadata().map_err(failed)?.len().div_ceil(1024),
+            () => 1,
+        };
+    }
+    Ok(size)
 }
