@@ -16,9 +16,12 @@ use std::time::Duration;
 use trace::Event;
 
 /// How long a message that arrives waits for the process that posts it, by the clocks of both.
-const EARLY_WAIT: Duration = Duration::from_millis(20);
+///
+/// That a post was accepted is recorded after its message may have arrived, and a thread may lose the processor in
+/// between.
+const EARLY_WAIT: Duration = Duration::from_secs(2);
 
-/// After how long it is looked at again.
+/// After how long it is looked at again, at first; then after half of what it has waited.
 const EARLY_STEP: Duration = Duration::from_micros(100);
 
 /// A race that was found.
@@ -129,6 +132,11 @@ impl Lane {
         Ok(is_gap)
     }
 
+    /// When it was, on the wall clock.
+    fn shared_time(&self, event: &Event) -> u64 {
+        (i128::from(event.at) + self.wall_ahead).clamp(0, i128::from(u64::MAX)) as u64
+    }
+
     /// When the next event was, on the clock that all have.
     fn time(&self) -> Option<i128> {
         let event = self.event.as_ref()?;
@@ -161,11 +169,13 @@ pub fn look(files: &[PathBuf], settings: &Settings) -> Result<Outcome, Failure> 
     while let Some(Reverse((time, place))) = next.pop() {
         let Some(lane) = lanes.get_mut(place) else { break };
         let Some(event) = &lane.event else { continue };
+        let event = &Event { at: lane.shared_time(event), ..*event };
         let since = lane.waits_since.unwrap_or(time);
         if time - since < EARLY_WAIT.as_nanos() as i128 {
             if races.observe(place as u32, event) == Step::Early {
                 lane.waits_since = Some(since);
-                next.push(Reverse((time + EARLY_STEP.as_nanos() as i128, place)));
+                let step = (EARLY_STEP.as_nanos() as i128).max((time - since) / 2);
+                next.push(Reverse((time + step, place)));
                 continue;
             }
         } else {
@@ -179,9 +189,9 @@ pub fn look(files: &[PathBuf], settings: &Settings) -> Result<Outcome, Failure> 
     }
     let mut found = Vec::new();
     races.finish(&mut |place, count, finding| {
-        let (Some(lane), Some(facts)) = (lanes.get(place as usize), processes.get(place as usize)) else { return };
-        let wall = (i128::from(finding.at) + lane.wall_ahead).clamp(0, i128::from(u64::MAX)) as u64;
-        let stamp = Stamp { wall: Duration::from_nanos(wall), process: facts.pid, thread: finding.thread };
+        let Some(facts) = processes.get(place as usize) else { return };
+        let wall = Duration::from_nanos(finding.at);
+        let stamp = Stamp { wall, process: facts.pid, thread: finding.thread };
         found.push(Race { stamp, program: facts.program.clone(), count, finding });
     });
     found.sort_by_key(|race| race.stamp.wall);

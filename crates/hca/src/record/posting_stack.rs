@@ -21,8 +21,18 @@ const KNOWN_STACKS: usize = 4096;
 static TOLD: [AtomicU64; KNOWN_STACKS] = [const { AtomicU64::new(0) }; KNOWN_STACKS];
 
 /// How functions of this library begin that are between the program and here.
-const OWN_FUNCTIONS: &[&str] =
-    &["hca::", "<hca::", "capi::", "transport::", "ubiverbs::", "<ubiverbs::", "std::", "core::"];
+const OWN_FUNCTIONS: &[&str] = &[
+    "ubiverbs_",
+    "<ubiverbs_",
+    "capi::",
+    "<capi::",
+    "ubiverbs::",
+    "<ubiverbs::",
+    "std::",
+    "<std::",
+    "core::",
+    "<core::",
+];
 
 /// The stack of this thread: a number, and who called, the innermost first, unless that was told before.
 pub(crate) fn look() -> (u64, Text<160>) {
@@ -105,19 +115,26 @@ impl Callers {
         // A closure of the program is called by the standard library, too: only what is innermost is ours.
         let own = frames.iter().take_while(|frame| is_own(frame) || frame.0.contains("ibv_")).count();
         let callers = frames.get(own..).filter(|callers| own > 0 && !callers.is_empty())?;
-        if callers[0].0.contains("<unknown>") {
+        if callers[0].0.contains("<unknown>") || callers[0].0.starts_with("__libc") {
             return None;
         }
+        // The call itself, and where the program makes it: what lies between may be libraries.
+        let count = callers.iter().position(|caller| caller.0 == "main").map_or(callers.len(), |main| main + 1);
+        let skipped = if count > MAX_CALLERS_TOLD { MAX_CALLERS_TOLD / 2..count - MAX_CALLERS_TOLD / 2 } else { 0..0 };
         let mut told = String::new();
-        for (name, place) in callers.iter().take(MAX_CALLERS_TOLD) {
-            let separator = if told.is_empty() { "" } else { " < " };
+        for (number, (name, place)) in callers.iter().enumerate().take(count) {
+            if skipped.contains(&number) {
+                continue;
+            }
+            let separator = match number {
+                0 => "",
+                number if number == skipped.end && number > 0 => " < … < ",
+                _ => " < ",
+            };
             // The end of a path says enough: `file.c:12:5`.
             let place = place.rsplit('/').next().unwrap_or(place);
             let at = if place.is_empty() { "" } else { " at " };
             let _ = write!(told, "{separator}{name}{at}{place}");
-            if *name == "main" {
-                break;
-            }
         }
         Some(Callers(told))
     }
