@@ -13,7 +13,6 @@ mod world;
 
 pub use world::ProcessFacts;
 
-use alloc::collections::VecDeque;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -259,7 +258,7 @@ impl Races {
                     (Some(srq), _) => {
                         let queues = &mut self.processes[here].shared_receives;
                         if queues.len() < MAX_PAIRS || queues.contains_key(&srq.value()) {
-                            push(queues.entry(srq.value()).or_insert_with(VecDeque::new), receive);
+                            push(queues.entry(srq.value()).or_default(), receive);
                         }
                     }
                     (None, Some(pair)) => {

@@ -99,7 +99,7 @@ struct Lane {
     source: Source,
     event: Option<Event>,
     /// How far the common clock is ahead of the recording's.
-    ahead: Option<i128>,
+    ahead: i128,
     wall_ahead: i128,
     block: Option<u64>,
     /// Since when its next event waits for another process.
@@ -108,7 +108,7 @@ struct Lane {
 
 impl Lane {
     /// Goes on to the next event. True if something between is missing.
-    fn advance(&mut self, is_one_host: bool) -> Result<bool, Failure> {
+    fn advance(&mut self) -> Result<bool, Failure> {
         let mut is_gap = false;
         self.event = None;
         while let Some(entry) = self.source.next_entry()? {
@@ -117,12 +117,6 @@ impl Lane {
                 let follows = self.block.map_or(0, |before| before.wrapping_add(1));
                 is_gap |= block.is_some_and(|block| block != follows);
                 self.block = block;
-            }
-            if self.ahead.is_none()
-                && let Some((monotonic, wall)) = self.source.ahead()
-            {
-                self.ahead = Some(if is_one_host { monotonic } else { wall });
-                self.wall_ahead = wall;
             }
             if let Entry::Event(event) = entry {
                 self.event = Some(event);
@@ -140,7 +134,7 @@ impl Lane {
     /// When the next event was, on the clock that all have.
     fn time(&self) -> Option<i128> {
         let event = self.event.as_ref()?;
-        Some(i128::from(event.at) + self.ahead.unwrap_or(0))
+        Some(i128::from(event.at) + self.ahead)
     }
 }
 
@@ -155,13 +149,17 @@ pub fn look(files: &[PathBuf], settings: &Settings) -> Result<Outcome, Failure> 
         let facts = facts_of(&source, path, &mut hosts);
         races.process(facts.clone());
         processes.push(facts);
-        let lane = Lane { source, event: None, ahead: None, wall_ahead: 0, block: None, waits_since: None };
+        let (ahead, wall_ahead) = source.nearest_ahead().unwrap_or_default();
+        let lane = Lane { source, event: None, ahead, wall_ahead, block: None, waits_since: None };
         lanes.push(lane);
     }
-    let is_one_host = hosts.len() <= 1;
+    if hosts.len() > 1 {
+        // Monotonic clocks of hosts have nothing to do with each other.
+        lanes.iter_mut().for_each(|lane| lane.ahead = lane.wall_ahead);
+    }
     let mut next: BinaryHeap<Reverse<(i128, usize)>> = BinaryHeap::new();
     for (place, lane) in lanes.iter_mut().enumerate() {
-        if lane.advance(is_one_host)? {
+        if lane.advance()? {
             races.lost(place as u32);
         }
         next.extend(lane.time().map(|time| Reverse((time, place))));
@@ -182,7 +180,7 @@ pub fn look(files: &[PathBuf], settings: &Settings) -> Result<Outcome, Failure> 
             races.observe_at_last(place as u32, event);
         }
         lane.waits_since = None;
-        if lane.advance(is_one_host)? {
+        if lane.advance()? {
             races.lost(place as u32);
         }
         next.extend(lane.time().map(|time| Reverse((time, place))));
