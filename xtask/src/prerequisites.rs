@@ -87,6 +87,8 @@ const PROGRAMS: &[Tool] = &[
     Tool { program: "/usr/share/keyrings/debian-archive-keyring.gpg", package: "debian-archive-keyring" },
     Tool { program: "cc", package: "gcc" },
     Tool { program: "c++", package: "g++" },
+    Tool { program: "clang", package: "clang" },
+    Tool { program: "valgrind", package: "valgrind" },
     Tool { program: "/usr/include/infiniband/verbs.h", package: "libibverbs-dev" },
     Tool { program: "/usr/include/rdma/rdma_cma.h", package: "librdmacm-dev" },
     Tool { program: "/usr/include/infiniband/umad.h", package: "libibumad-dev" },

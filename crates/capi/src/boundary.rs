@@ -188,8 +188,26 @@ fn caught_struck<T, const STRIKES: bool>(call: &'static str, f: impl FnOnce() ->
     }
 }
 
+/// Calls that order by the work they post or whose completions they take, and by nothing else; and calls that no other
+/// thread's doings lead to.
+const DATA_CALLS: [&str; 12] = [
+    "ibv_post_",
+    "ibv_wr_",
+    "ibv_poll_cq",
+    "ibv_start_poll",
+    "ibv_next_poll",
+    "ibv_end_poll",
+    "ibv_req_notify_cq",
+    "ibv_reg_",
+    "ibv_create_",
+    "ibv_alloc_",
+    "ibv_query_",
+    "ibv_open_",
+];
+
 /// A call of the program's, for as long as this exists, as a sanitizer is told of it. What threads of the program do
-/// before a call comes before what they do after a later one, though a call that only posts hears of nothing.
+/// before a call comes before what they do after a later one that is none of [`DATA_CALLS`]: it may have heard of it by
+/// an event, or waited for it.
 struct Sanitized {
     hears: bool,
     _unjudged: sanitizer::Unjudged,
@@ -199,13 +217,22 @@ impl Sanitized {
     #[cold]
     fn begin(call: &str) -> Sanitized {
         sanitizer::release();
-        let posts = ["ibv_post_", "ibv_wr_"].iter().any(|prefix| call.starts_with(prefix));
-        Sanitized { hears: !posts, _unjudged: sanitizer::Unjudged::begin() }
+        let is_data = DATA_CALLS.iter().any(|prefix| call.starts_with(prefix));
+        if sanitizer::sees_threads_of_the_library() {
+            sanitizer::acquire();
+        }
+        Sanitized {
+            hears: !is_data || sanitizer::sees_threads_of_the_library(),
+            _unjudged: sanitizer::Unjudged::begin(),
+        }
     }
 }
 
 impl Drop for Sanitized {
     fn drop(&mut self) {
+        if sanitizer::sees_threads_of_the_library() {
+            sanitizer::release();
+        }
         if self.hears {
             sanitizer::acquire();
         }

@@ -205,18 +205,32 @@ pub extern "C" fn ibv_destroy_cq(cq: Owned<'_, ibv_cq>) -> c_int {
 /// # Safety
 /// `out` is null or has room for as many completions as `room` says.
 pub(crate) unsafe extern "C" fn poll_cq(cq: Handle<'_, ibv_cq>, room: c_int, out: *mut ibv_wc) -> c_int {
+    // SAFETY: the same contract.
+    unsafe { poll_as::<false>(cq, room, out) }
+}
+
+/// Moves completions to the program; a sanitizer hears of them if it `JUDGED` what was posted.
+///
+/// # Safety
+/// As for [`poll_cq`].
+#[inline]
+unsafe fn poll_as<const JUDGED: bool>(cq: Handle<'_, ibv_cq>, room: c_int, out: *mut ibv_wc) -> c_int {
     data_path::number("ibv_poll_cq", || {
         let queue = CompletionQueue::of(cq)?;
         let room = usize::try_from(room).map_err(|_| Errno::INVALID)?;
         refuse_if!(out.is_null() && room > 0, Errno::INVALID);
         let mut next = out;
-        let taken = queue.opened.nic.poll(&queue.cq, room, |completion, _| {
+        let take = |completion: &Completion, _| {
             // SAFETY: the NIC hands over `room` completions at most, so there is a place for each.
             unsafe {
                 next.write(work_completion(completion));
                 next = next.add(1);
             }
-        });
+        };
+        let taken = match JUDGED {
+            false => queue.opened.nic.poll(&queue.cq, room, take),
+            true => queue.opened.nic.poll_judged(&queue.cq, room, take),
+        };
         if taken == 0 && queue.cq.has_overflowed() {
             let why = "the completion queue has overflowed: completions are lost";
             return Err(Errno::of(libc::EOVERFLOW).because(why));
@@ -231,7 +245,7 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: Handle<'_, ibv_cq>, room: c_int, out
 /// As for [`poll_cq`].
 pub(crate) unsafe extern "C" fn poll_cq_told(cq: Handle<'_, ibv_cq>, room: c_int, out: *mut ibv_wc) -> c_int {
     // SAFETY: the same contract.
-    let taken = unsafe { poll_cq(cq, room, out) };
+    let taken = unsafe { poll_as::<true>(cq, room, out) };
     latch::sanitizer::initialised(out.cast(), usize::try_from(taken).unwrap_or(0) * size_of::<ibv_wc>());
     taken
 }

@@ -138,7 +138,11 @@ mod unasked {
 unsafe fn advance(cq: Handle<'_, ibv_cq_ex>) -> Result<(), Errno> {
     let queue = CompletionQueue::of(cq.plain())?;
     let mut next = None;
-    queue.opened.nic.poll(&queue.cq, 1, |completion, at| next = Some(QueuedCompletion { completion: *completion, at }));
+    let take = |completion: &transport::Completion, at| next = Some(QueuedCompletion { completion: *completion, at });
+    match latch::sanitizer::is_present() {
+        false => queue.opened.nic.poll(&queue.cq, 1, take),
+        true => queue.opened.nic.poll_judged(&queue.cq, 1, take),
+    };
     let Some(entry) = next else {
         return Err(Errno::of(if queue.cq.has_overflowed() { libc::EOVERFLOW } else { libc::ENOENT }));
     };

@@ -142,13 +142,29 @@ pub(crate) unsafe fn register(
     let translation = Translation { address: addr.cast(), length, iova };
     let spec = RegionSpec { translation, domain: ProtectionDomain(domain.domain.0), access };
     domain.opened.nic.profile_admits_region(domain.opened.device(), length, access)?;
+    if latch::sanitizer::judges_accesses() && !access.contains(Access::ON_DEMAND) {
+        judge_ends(addr.cast(), length);
+    }
     // SAFETY: the program keeps the memory mapped while it is registered; that is what registering means in C.
     let key = unsafe { domain.opened.nic.register_region(&spec) }?;
-    if isize::try_from(length).is_ok() {
-        // It is not known which of it peers will fill in.
-        latch::sanitizer::initialised(addr, length);
-    }
     MemoryRegion::make_with(pd, key, addr, length, needs)
+}
+
+/// Has a sanitizer report memory that is registered and that the program itself may not touch. Its ends alone count:
+/// inside of a pool may be what the program keeps from itself for now. Caches of registrations round to whole pages,
+/// and judge nothing of what else lies there.
+#[cold]
+fn judge_ends(start: *mut u8, length: usize) {
+    const PAGE_BYTES: usize = 4096;
+    let is_rounded = start.addr().is_multiple_of(PAGE_BYTES) && length.is_multiple_of(PAGE_BYTES);
+    if length == 0 || is_rounded || isize::try_from(length).is_err() {
+        return;
+    }
+    for end in [start, start.wrapping_add(length - 1)] {
+        latch::sanitizer::judge_access(end, 1, false, || {
+            format!("{length} bytes at {start:p} are registered, and the program may not touch all of them")
+        });
+    }
 }
 
 /// Registers memory.

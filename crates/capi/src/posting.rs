@@ -13,7 +13,9 @@ use hca::limits::MAX_SGE;
 use std::ffi::{c_int, c_uint};
 use std::mem::offset_of;
 use std::slice;
-use transport::{Data, DatagramTarget, Kind, Operation, ReceiveRequest, Remote, SendFlags, SendRequest, Sge};
+use transport::{
+    Data, DatagramTarget, Kind, Operation, PostError, ReceiveRequest, Remote, SendFlags, SendRequest, Sge,
+};
 use wire::{Key, Qkey, Qpn, Srqn};
 
 /// Requests handed over at once.
@@ -232,6 +234,16 @@ impl Listed for ibv_recv_wr {
     }
 }
 
+/// Posts requests, of whose list so many were posted before, and has a sanitizer judge them if there is one.
+#[inline]
+fn post_sends(pair: &QueuePair, requests: &[SendRequest<'_>], posted: usize) -> Result<(), (usize, PostError)> {
+    let post = || pair.qp.post_more_sends(&pair.opened.nic, requests, posted);
+    match latch::sanitizer::is_present() {
+        false => post(),
+        true => pair.opened.nic.post_judged_sends(&pair.qp, requests, post),
+    }
+}
+
 /// Posts the request at the front of the rest of a list, of which so many were posted; where to go on. If it fails,
 /// `bad` is the request that was wrong.
 #[inline]
@@ -244,7 +256,7 @@ fn post_one<'a>(
     *bad = wr;
     let mut inline_buffer = Vec::new();
     let request = request(pair.qp.kind(), wr, Some(&mut inline_buffer))?;
-    pair.qp.post_more_sends(&pair.opened.nic, slice::from_ref(&request), *posted).map_err(|(_, error)| error)?;
+    post_sends(pair, slice::from_ref(&request), *posted).map_err(|(_, error)| error)?;
     *posted += 1;
     wr.following()
 }
@@ -277,7 +289,7 @@ fn post_some<'a>(
             }
         };
     }
-    if let Err((index, error)) = pair.qp.post_more_sends(&pair.opened.nic, &requests[..count], *posted) {
+    if let Err((index, error)) = post_sends(pair, &requests[..count], *posted) {
         *bad = (0..index).try_fold(first, |wr, _| wr.following().ok()?).unwrap_or(first);
         return Err(error.into());
     }
@@ -350,7 +362,12 @@ pub(crate) extern "C" fn post_recv(
     status("ibv_post_recv", || {
         let pair = QueuePair::of(qp)?;
         post_receives(list, bad_list, |request, index| {
-            let posted = pair.qp.post_more_receives(&pair.opened.nic, slice::from_ref(request), index);
+            let nic = &pair.opened.nic;
+            let post = || pair.qp.post_more_receives(nic, slice::from_ref(request), index);
+            let posted = match latch::sanitizer::is_present() {
+                false => post(),
+                true => nic.post_judged_receive(&pair.qp, request, post),
+            };
             posted.map_err(|(_, error)| error.into())
         })
     })
@@ -364,7 +381,12 @@ pub(crate) extern "C" fn post_srq_recv(
     status("ibv_post_srq_recv", || {
         let queue = SharedReceiveQueue::of(srq)?;
         post_receives(list, bad_list, |request, index| {
-            Ok(queue.opened.nic.post_shared(&queue.queue, request, index)?)
+            let nic = &queue.opened.nic;
+            let post = || nic.post_shared(&queue.queue, request, index);
+            Ok(match latch::sanitizer::is_present() {
+                false => post(),
+                true => nic.post_judged_shared(&queue.queue, request, post),
+            }?)
         })
     })
 }

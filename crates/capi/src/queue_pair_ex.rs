@@ -320,13 +320,20 @@ fn post(pair: &QueuePair, builder: &Builder) -> Result<(), Errno> {
             xrc_srq: built.xrc_srq,
         }
     };
+    let post = |requests: &[SendRequest<'_>]| {
+        let post = || pair.qp.post_send_all(&pair.opened.nic, requests);
+        match latch::sanitizer::is_present() {
+            false => post(),
+            true => pair.opened.nic.post_judged_sends(&pair.qp, requests, post),
+        }
+    };
     let refused = |(_, error): (usize, transport::PostError)| Errno::from(error);
     match builder.requests.as_slice() {
         [] => Ok(()),
-        [one] => pair.qp.post_send_all(&pair.opened.nic, &[request(one)]).map_err(refused),
+        [one] => post(&[request(one)]).map_err(refused),
         several => {
             let requests: Vec<SendRequest<'_>> = several.iter().map(request).collect();
-            pair.qp.post_send_all(&pair.opened.nic, &requests).map_err(refused)
+            post(&requests).map_err(refused)
         }
     }
 }

@@ -121,6 +121,7 @@ pub extern "C" fn ibv_modify_qp(qp: Handle<'_, ibv_qp>, attributes: In<'_, ibv_q
         if let Some(state) = modify.state {
             set_field!(pair.base, qp_base.state, state as c_uint);
             if state == State::Reset {
+                pair.opened.nic.forget_judged(&pair.qp);
                 for cq in pair.completion_queues().into_iter().flatten() {
                     cq.cq.forget(pair.qp.qpn());
                 }

@@ -10,7 +10,7 @@ use crate::examine::{Examine, Moment, Out, SORT_COUNT, Sort, Told, Wanted};
 use crate::finding::{Finding, Subject};
 use crate::model::Model;
 use crate::posted_work::Posting;
-use crate::rule::{Number, Severity};
+use crate::rule::{Family, Number, Severity};
 use crate::settings::Settings;
 use crate::witness::Witness;
 use crate::{explain, rules};
@@ -30,10 +30,10 @@ impl Checker {
     #[must_use]
     pub fn new(settings: Settings) -> Checker {
         let mut families = Vec::new();
-        if settings.wants_some(true) {
+        if settings.wants_some(Family::Work) {
             families.extend(explain::families());
         }
-        if settings.wants_some(false) {
+        if settings.wants_some(Family::Memory) {
             families.extend(rules::families());
         }
         let seen_by = core::array::from_fn(|bit| {

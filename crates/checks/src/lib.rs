@@ -11,6 +11,7 @@
 //! | [`model`] | what the program has: domains, memory, queues, queue pairs, work under way |
 //! | `explain` | rules that explain what failed (`--why`) |
 //! | `rules` | rules that programs break unnoticed (`--check`) |
+//! | [`races`] | accesses of memory that nothing orders, of all processes of a run (`--check=races`) |
 //!
 //! ```
 //! use checks::{Absent, Checker, Settings};
@@ -41,6 +42,7 @@ mod mistakes;
 pub mod model;
 mod naming;
 mod posted_work;
+pub mod races;
 pub mod rule;
 mod rules;
 mod settings;

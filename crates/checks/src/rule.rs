@@ -46,6 +46,8 @@ wire::named! {
         /// What happens without a call, and what does not happen: stalls, asynchronous events, packets dropped: 9xx.
         /// Explanations.
         Events: "events",
+        /// Accesses of memory that nothing orders, of all processes of a run: 10xx.
+        Races: "races",
     }
 }
 
@@ -95,7 +97,7 @@ impl Rule {
     #[must_use]
     pub const fn family(&self) -> Family {
         let hundreds = self.number.0 as usize / 100;
-        if 0 < hundreds && hundreds < Family::ALL.len() { Family::ALL[hundreds - 1] } else { Family::Events }
+        if 0 < hundreds && hundreds <= Family::ALL.len() { Family::ALL[hundreds - 1] } else { Family::Events }
     }
 
     /// The rule of that number.

@@ -27,6 +27,8 @@ pub struct Settings {
     pub explain: bool,
     /// Check against the rules.
     pub validate: bool,
+    /// Look for races.
+    pub races: bool,
     /// Rules that are off.
     pub off: BTreeSet<Number>,
     /// Rules that are on though their kind is not: explanations of a program that is only checked, or the other way
@@ -58,15 +60,24 @@ impl Settings {
     /// Whether this rule is on.
     #[must_use]
     pub fn wants(&self, number: Number) -> bool {
-        let explains = Rule::of(number).is_some_and(|rule| rule.family().explains());
-        let by_kind = if explains { self.explain } else { self.validate };
+        let by_kind = Rule::of(number).is_some_and(|rule| self.wants_kind(rule.family()));
         self.on.contains(&number) || by_kind && !self.off.contains(&number)
     }
 
-    /// Whether a rule of this kind may be on: one that explains, or one that does not.
-    pub(crate) fn wants_some(&self, explains: bool) -> bool {
-        let of_kind = |number: &Number| Rule::of(*number).is_some_and(|rule| rule.family().explains() == explains);
-        (if explains { self.explain } else { self.validate }) || self.on.iter().any(of_kind)
+    /// Whether rules of this kind are on: those of races, those that explain, or the others.
+    fn wants_kind(&self, family: Family) -> bool {
+        match family {
+            Family::Races => self.races,
+            family if family.explains() => self.explain,
+            _ => self.validate,
+        }
+    }
+
+    /// Whether a rule of this kind may be on.
+    pub(crate) fn wants_some(&self, family: Family) -> bool {
+        let kind = |family: Family| (family == Family::Races, family.explains());
+        let of_kind = |number: &Number| Rule::of(*number).is_some_and(|rule| kind(rule.family()) == kind(family));
+        self.wants_kind(family) || self.on.iter().any(of_kind)
     }
 
     /// How bad it is to break a rule.
@@ -125,7 +136,7 @@ impl Settings {
         for rule in rules_of(name)? {
             // A rule of the other kind stays as it was if only all of them are meant.
             let is_named = name.parse::<Number>().is_ok();
-            if value == "off" || is_named || self.wants_some(rule.family().explains()) {
+            if value == "off" || is_named || self.wants_some(rule.family()) {
                 change(self, rule.number, severity);
             }
         }
@@ -187,7 +198,9 @@ mod tests {
     #[test]
     fn a_rule_that_is_named_is_on_whatever_its_kind() {
         let settings = obeying(Settings::check(), &["+UV-0101"]);
-        assert!(settings.wants(WORK) && settings.wants_some(true) && !Settings::check().wants_some(true));
+        assert!(
+            settings.wants(WORK) && settings.wants_some(Family::Work) && !Settings::check().wants_some(Family::Work)
+        );
         assert!(!obeying(Settings::check(), &["+all"]).wants(WORK));
     }
 

@@ -25,6 +25,7 @@ mod metrics;
 mod nics;
 mod peer;
 mod ps;
+mod races;
 mod report;
 mod run;
 mod second_side;

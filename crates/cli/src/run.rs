@@ -84,6 +84,12 @@ pub struct Options {
     /// Lines begin with the time in UTC, the process and the thread.
     #[arg(long, value_name = "LEVEL|FILE", add = crate::candidates::levels_and_files())]
     log: Option<OsString>,
+    /// Go on after AddressSanitizer's reports of what the NIC does with the program's memory
+    ///
+    /// The work is carried out then, in memory that the program may not touch. Accesses of the program's own go on only
+    /// if it was built with -fsanitize-recover=address.
+    #[arg(long)]
+    asan_continue: bool,
     /// Run the program even if our libraries cannot reach it: static, set-user-ID, of another C library or machine
     #[arg(long)]
     force: bool,
@@ -110,6 +116,7 @@ Examples:
   ubiverbs run --nic irdma --why -- ./my_program
   ubiverbs run --nic list
   ubiverbs run --check --check-exit --check-report findings.sarif -- ./my_test
+  ubiverbs run --check=races -- mpirun -n 2 ./my_program
   ubiverbs run --sockets -- iperf3 -s
   ubiverbs run --script flap.toml --why -- ./my_program
   ubiverbs run --faults drop=1% --pcap lossy.pcapng -- \\
@@ -139,6 +146,10 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     for (variable, ours) in linker::SANITIZER_OPTIONS {
         command.env(variable, linker::options(ours, env::var_os(variable)));
     }
+    if options.asan_continue {
+        let (variable, ours) = linker::ASAN_CONTINUES;
+        command.env(variable, linker::options(ours, env::var_os(variable)));
+    }
     let mut preload = LIBRARIES.to_vec();
     if options.sockets {
         if !library.join(SOCKETS_LIBRARY).is_file() {
@@ -165,8 +176,11 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
     if let Some(path) = &options.pcap {
         command.env(environment::PCAP_VARIABLE, path_of_file("--pcap", path)?);
     }
+    let mut recordings = None;
     if let Some(plan) = &options.record {
-        command.env(environment::RECORD_VARIABLE, recording_plan(plan)?);
+        let plan = recording_plan(plan)?;
+        recordings = RecordingPlan::read(&plan).ok().map(|plan| plan.directory);
+        command.env(environment::RECORD_VARIABLE, plan);
     }
     if let Some(log) = &options.log {
         match Log::of(log) {
@@ -204,7 +218,7 @@ pub fn run(options: &Options) -> Result<Exit, Failure> {
         explain(&command, &files);
     }
     if options.checking.stays() {
-        return options.checking.stay(command, &options.program, settings);
+        return options.checking.stay(command, &options.program, settings, recordings);
     }
     // Nothing of ours may be written after the program has begun.
     let error = command.exec();

@@ -1,6 +1,7 @@
 //! `ubiverbs why`: explains the logs of earlier runs, and lays those of both ends of a connection side by side.
 
 use crate::exit::{Exit, Failure};
+use crate::races;
 use crate::style;
 use crate::view::source::{self, Source};
 use checks::{Absent, Between, Checker, Finding, Settings, Severity, Subject};
@@ -30,6 +31,9 @@ pub struct Options {
     /// Check against the rules of verbs, too
     #[arg(long)]
     check: bool,
+    /// Look for races between the processes whose recordings these are, instead of what failed in each
+    #[arg(long, conflicts_with = "check")]
+    races: bool,
     /// Print one JSON object per line instead of text
     #[arg(long)]
     json: bool,
@@ -39,6 +43,7 @@ const HELP_EXAMPLES: &str = "\
 Examples:
   ubiverbs why client.log
   ubiverbs why client.log server.log
+  ubiverbs why --races recordings/
   ubiverbs why --json client.log | jq .rule";
 
 /// Of one process of one log.
@@ -53,6 +58,9 @@ struct Report {
 /// Explains.
 pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
     let settings = if options.check { Settings::all() } else { Settings::why() };
+    if options.races {
+        return races(options, out);
+    }
     let mut reports = Vec::new();
     for path in &options.logs {
         if is_recording(path) {
@@ -72,6 +80,35 @@ pub fn run(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
     }
     let written = if options.json { print_json(&reports, out) } else { print(&reports, out) };
     written.map_err(Failure::Output)?;
+    Ok(Exit::Ok)
+}
+
+/// Reads the recordings of all processes together.
+fn races(options: &Options, out: &mut impl Write) -> Result<Exit, Failure> {
+    if let Some(log) = options.logs.iter().find(|path| !is_recording(path)) {
+        let reason = "races are found in recordings (`ubiverbs run --record DIR`), and this is none".to_owned();
+        return Err(Failure::Argument { option: "--races", text: log.display().to_string(), reason });
+    }
+    let files = source::files(&options.logs)?;
+    let outcome = races::look(&files, &Settings { races: true, ..Settings::default() })?;
+    let warning = style::WARNING_STYLE;
+    for note in &outcome.notes {
+        anstream::eprintln!("{warning}ubiverbs:{warning:#} {}", trace::printable(note));
+    }
+    let mut write = || -> io::Result<()> {
+        for race in &outcome.races {
+            if options.json {
+                writeln!(out, "{}", race.json())?;
+            } else {
+                writeln!(out, "{} {}", race.stamp, race.text())?;
+            }
+        }
+        if !options.json {
+            writeln!(out, "{}", outcome.summary())?;
+        }
+        Ok(())
+    };
+    write().map_err(Failure::Output)?;
     Ok(Exit::Ok)
 }
 

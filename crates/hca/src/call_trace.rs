@@ -40,6 +40,13 @@ impl Records {
     /// A work request of a list is about to be posted to the send queue of this queue pair, whose latch the caller has.
     #[cold]
     pub(crate) fn tell_send(&self, now: Time, qpn: Qpn, index: usize, request: &SendRequest<'_>) {
+        #[cfg(feature = "capture")]
+        if index == 0
+            && OWN_CALLS.get() == 0
+            && let Some((place, caller)) = self.trace.posting_stack()
+        {
+            self.trace.record(&event(now, None, Call::PostedFrom { place, caller }));
+        }
         if let Operation::BindWindow(bind) = request.operation {
             let (Bind { window, region, address, length, access, .. }, new_key) = (bind, bind.bound_key());
             let call = Call::BindWindow { window, new_key, region, address, length, access };

@@ -53,6 +53,9 @@ pub const PCAP_VARIABLE: &str = "UBIVERBS_PCAP";
 /// The directory in which every process records what it does, and how much of it is kept: `DIR` or `DIR,ring=64M`.
 pub const RECORD_VARIABLE: &str = "UBIVERBS_RECORD";
 
+/// Whether a recording has the stacks of the calls that post work, too.
+pub const RECORD_STACKS: &str = "UBIVERBS_RECORD_STACKS";
+
 /// What is logged, and where to: see [`Log`].
 pub const LOG_VARIABLE: &str = "UBIVERBS_LOG";
 
@@ -304,6 +307,8 @@ pub(crate) fn recorder() -> Option<Recorder> {
     let text = variable(RECORD_VARIABLE).filter(|text| !text.is_empty())?;
     let told = |reason: String| say(format_args!("{RECORD_VARIABLE}: {reason}"));
     let plan = RecordingPlan::read(&text).map_err(told).ok()?;
+    let stacks = variable(RECORD_STACKS).is_some_and(|text| !text.is_empty());
+    let plan = RecordingPlan { stacks, ..plan };
     let told = |error: &io::Error| {
         say(format_args!("{RECORD_VARIABLE}: cannot record in {}: {error}", plan.directory.display()));
     };

@@ -5,12 +5,15 @@
 //! A function that needs one group takes that group, so a test can give it no more than this.
 
 pub(crate) mod host_share;
+pub(crate) mod ledger;
+mod ledger_fibers;
 pub(crate) mod nic_links;
 pub(crate) mod progress_state;
 pub(crate) mod records;
 pub(crate) mod script_moments;
 
 use crate::ground::host_share::HostShare;
+use crate::ground::ledger::Ledger;
 use crate::ground::nic_links::NicLinks;
 use crate::ground::progress_state::ProgressState;
 use crate::ground::records::Records;
@@ -49,6 +52,8 @@ pub(crate) struct Ground {
     pub memory: memory::Memory,
     pub options: Options,
     pub records: Records,
+    /// What sanitizers are told of.
+    pub ledger: Ledger,
     pub scripts: Scripts,
     pub host: HostShare,
     pub links: NicLinks,

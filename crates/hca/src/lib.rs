@@ -22,6 +22,7 @@ mod tuning;
 
 pub use ::host::descriptor::Descriptor;
 pub use ::host::descriptor::observe as observe_descriptors;
+pub use ::host::stamp::Stamp;
 pub use ::host::thread::{Shield, number as thread_number, spawn};
 pub use ::inventory::Socket as SocketReport;
 pub use ::link::shared::direct::check_support as check_direct_support;

@@ -8,6 +8,7 @@ mod calls;
 mod counters;
 pub(crate) mod device_memory;
 pub mod inject;
+mod judged;
 pub(crate) mod management;
 pub mod multicast;
 mod network_faults;
@@ -379,6 +380,7 @@ impl Nic {
             .is_on()
             .then(|| told::create_qp(&config, &joins.context, [joins.send_cq.as_ref(), joins.receive_cq.as_ref()]));
         let weakness = self.ground.options.weakness.or_else(|| joins.context.device().weakness());
+        self.ground.ledger.opened(config.qpn, config.signal_all);
         let qp = Arc::new(Qp::new(config, joins, tags, raw, weakness));
         if qp.kind() == Kind::UnreliableDatagram {
             // The header in front of what it receives says how that came.
@@ -410,6 +412,7 @@ impl Nic {
         let taken = qp.shut(&self.ground);
         qp.port_device().count(qp.counters());
         self.ground.memory.release_queue_pair(qp.qpn());
+        self.ground.ledger.forget(qp.qpn(), true);
         if self.ground.scripts.run() {
             self.ground.scripts.pair_gone(qp.qpn());
         }
@@ -448,6 +451,7 @@ impl Nic {
     /// Destroys a shared receive queue.
     pub fn destroy_srq(&self, queue: &SharedQueue) {
         self.ground.shared_queues.remove(queue.number());
+        self.ground.ledger.forget_shared(queue.number());
         self.called(None, || Call::DestroySrq { srq: queue.number() });
     }
 

@@ -5,6 +5,7 @@ use crate::drive::engine_thread;
 use crate::environment;
 use crate::error::{Error, system};
 use crate::ground::host_share::HostShare;
+use crate::ground::ledger::Ledger;
 use crate::ground::nic_links::NicLinks;
 use crate::ground::progress_state::ProgressState;
 use crate::ground::records::Records;
@@ -74,6 +75,7 @@ impl Nic {
             counted_as_ended: AtomicBool::new(false),
         });
         nic.answer_inquiries();
+        nic.name_judged_work();
         nic.take_injections();
         nic.answer_counters();
         nic.ground.records.trace.to(environment::sink());
@@ -149,6 +151,7 @@ impl Ground {
                 failures: Failures::new(environment::notes_failures()),
                 capture,
             },
+            ledger: Ledger::default(),
             scripts: Scripts::default(),
             links: NicLinks {
                 registry: Registry::new(first, &exchange, &udp, plan.as_ref()),

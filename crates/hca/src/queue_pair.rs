@@ -26,6 +26,7 @@ pub(crate) use belief::ArrivalWay;
 pub(crate) use udp::TrainCargo;
 
 use crate::ground::Ground;
+use crate::ground::ledger::Ledger;
 use crate::ground::progress_state::ProgressState;
 use crate::links::path::{Link, Path};
 use crate::links::windows::{Congestion, WindowOf, Windows};
@@ -39,6 +40,7 @@ use crate::progress::timers::Alarm;
 use crate::queue_pair::belief::Belief;
 use crate::queue_pair::counters::CounterSet;
 use crate::queue_pair::datagrams::HeldDatagram;
+use crate::queue_pair::direct::DirectWay;
 use crate::queue_pair::frames::{RawPart, Unreceived};
 use crate::queue_pair::order::Order;
 use crate::queue_pair::port::{GpuTrains, NicPort};
@@ -110,8 +112,8 @@ struct Inner {
     weak: Option<Box<Weak>>,
     /// Its peer may reach memory without this process.
     published: bool,
-    /// The last request that was carried out directly was by a mapping of the peer's memory.
-    stores_directly: bool,
+    /// Its way to the peer's memory.
+    direct: DirectWay,
     /// Other hosts may send to it.
     uses_udp: bool,
     /// Whose packets it takes.
@@ -231,7 +233,7 @@ impl Qp {
                     touched: 0,
                     shared: Shared::default(),
                     published: false,
-                    stores_directly: false,
+                    direct: DirectWay::default(),
                     uses_udp: false,
                     belief: Belief::default(),
                     order: Order::default(),
@@ -293,6 +295,18 @@ impl Qp {
     /// Its attributes as they are now.
     pub fn attributes(&self) -> Attributes {
         self.inner.lock().pair.attributes()
+    }
+
+    /// As whom it asks for memory, and who its peer is, in words, for a sanitizer.
+    pub(crate) fn judged(&self) -> (wire::access::Subject, String) {
+        let inner = self.inner.lock();
+        let subject = wire::access::Subject { qpn: self.qpn, pd: inner.pair.domain(), remote: false };
+        if !self.kind.is_connected() {
+            return (subject, String::new());
+        }
+        let attributes = inner.pair.attributes();
+        let (peer, gid) = (attributes.dest_qpn.value(), attributes.av.dgid);
+        (subject, format!(" (peer: queue pair {peer:#x} at {gid})"))
     }
 
     /// What it has counted since it was made.
@@ -402,7 +416,7 @@ impl Qp {
             gpu: GpuTrains::None,
         };
         let (sent, done, call) = match &path.link {
-            _ if is_weak => (0, false, None),
+            _ if is_weak || pair.holds_back() => (0, false, None),
             Link::Udp => {
                 let (sent, done) = self.send_at_once(nic, &mut inner, requests, first, nic.now());
                 (sent, done, None)
@@ -719,8 +733,13 @@ impl Qp {
         if let Some(counters) = counters {
             counters.collect(pair);
         }
+        let mut is_established = false;
         while let Some(event) = pair.poll_event() {
+            is_established |= event == transport::AsyncEvent::CommunicationEstablished;
             self.context.raise(AsyncEvent::Qp(self.qpn, event));
+        }
+        if is_established {
+            self.publish(nic, inner);
         }
     }
 
@@ -752,6 +771,9 @@ impl Qp {
     ) {
         if completion.status != Status::Success {
             nic.records.failures.count(self.qpn, completion.queue, completion.status);
+        }
+        if Ledger::is_kept() {
+            nic.ledger.finished(self.qpn, completion.queue);
         }
         let shared;
         let mut elsewhere = false;
@@ -823,6 +845,14 @@ impl Qp {
 
     /// Sends what there is to send, as far as the link takes it.
     fn transmit(&self, nic: &Ground, inner: &mut Inner, now: Time) {
+        let placed = inner.pair.holds_back() && self.place_held(nic, inner, now);
+        self.transmit_trains(nic, inner, now);
+        if placed {
+            self.complete_all(nic, inner, now, None);
+        }
+    }
+
+    fn transmit_trains(&self, nic: &Ground, inner: &mut Inner, now: Time) {
         if !self.kind.is_connected() {
             return match self.kind {
                 Kind::RawPacket => self.transmit_frames(nic, inner, now),

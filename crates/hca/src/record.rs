@@ -8,6 +8,8 @@ pub(crate) mod failures;
 pub(crate) mod file;
 pub(crate) mod log;
 #[cfg(feature = "capture")]
+pub(crate) mod posting_stack;
+#[cfg(feature = "capture")]
 pub(crate) mod recording;
 pub(crate) mod tracing;
 #[cfg(feature = "checks")]

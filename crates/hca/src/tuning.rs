@@ -71,6 +71,9 @@ pub(crate) const AFFINITY_MIN_STAY: Duration = millis(10);
 pub(crate) const MAPPED_COPY_MAX_BYTES: u32 = 1 << 20;
 /// The same for other memory of the peer's, by a system call.
 pub(crate) const KERNEL_COPY_MAX_BYTES: u32 = link::shared::direct::PIECE_BYTES as u32;
+/// So many requests in a row have only waited for others before the next are held back until they can be carried out.
+/// More than programs post before they send a message: its latency does not suffer.
+pub(crate) const REQUESTS_BEFORE_HOLDING: u32 = 32;
 
 // ---- Polling threads ----
 

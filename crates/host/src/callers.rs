@@ -146,7 +146,7 @@ impl Callers {
         self.spawn("ubiverbs-door", registry, |registry| {
             let (callers, mut reserve) = (registry.callers(), names::socket().ok());
             while !callers.ended.load(Ordering::Acquire) {
-                for key in callers.listening.wait().unwrap_or_default().iter() {
+                for key in latch::sanitizer::asleep(|| callers.listening.wait()).unwrap_or_default().iter() {
                     if let Some(listener) = registry.listener(key) {
                         callers.accept(&listener, registry, &mut reserve);
                     } else if key == BELL_KEY && callers.door.hear() {

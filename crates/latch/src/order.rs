@@ -168,6 +168,10 @@ pub enum Rank {
     GpuContexts,
     /// Failure scripts that run.
     Scripts,
+    /// Work under way, for sanitizers.
+    WorkLedger,
+    /// The fibers as which ThreadSanitizer sees queue pairs.
+    WorkFibers,
     /// The capture of packets.
     Capture,
     /// Where trace events go.

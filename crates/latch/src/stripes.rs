@@ -47,6 +47,7 @@ pub(crate) fn claim() -> Option<usize> {
 
 /// The thread ends: its stripe is the next one's that begins.
 pub(crate) fn give_back(stripe: usize) {
+    let _unjudged = crate::sanitizer::Unjudged::begin();
     STRIPE_THREADS[stripe].store(0, Ordering::Release);
 }
 

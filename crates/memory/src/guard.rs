@@ -24,16 +24,18 @@ pub(crate) enum Counted<'m> {
 
 /// An access of the NIC's that the program itself may not make.
 #[cold]
-fn describe(subject: Subject, range: Range, writes: bool) -> String {
+fn describe(subject: Subject, range: Range, first: *mut u8, writes: bool) -> String {
     let doing = if writes { "writes" } else { "reads" };
     let whose = if subject.remote { "its peer" } else { "its own work" };
+    let name = latch::sanitizer::work_name(subject.qpn.value(), first.addr(), subject.remote);
     format!(
-        "the NIC {doing} {} bytes at {:#x} (key {:#x}) for queue pair {:#x}, as {whose} asks, and the program may not \
+        "the NIC {doing} {} bytes at {:#x} (key {:#x}) for queue pair {:#x}{}, as {whose} asks, and the program may not \
          touch all of them",
         range.length,
         range.address,
         range.key.value(),
-        subject.qpn.value()
+        subject.qpn.value(),
+        name.unwrap_or_default()
     )
 }
 
@@ -84,7 +86,8 @@ impl<'m> RangeAccess<'m> {
             .map_err(|_| RefusalCause::OutOfBounds { start: terms.start, length: terms.length })?;
         if entry.reach == Reach::Processor && !entry.null {
             let writes = access.writes();
-            latch::sanitizer::judge_access(entry.first, entry.length, writes, || describe(subject, range, writes));
+            let first = entry.first;
+            latch::sanitizer::judge_access(first, entry.length, writes, || describe(subject, range, first, writes));
         }
         Ok(entry)
     }

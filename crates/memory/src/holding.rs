@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::block::Block;
 use crate::error::Error;
 use crate::gpu;
+use crate::program_files::ProgramPart;
 use crate::replaced_pages::ReplacedPages;
 use crate::slot::{DeviceNumber, Kind, Reach, Terms};
 use wire::access::{Access, ProtectionDomain};
@@ -59,11 +60,13 @@ pub(crate) struct Holding {
     pub(crate) access: Access,
     /// Pages that were replaced for it.
     pub(crate) pages: Vec<Arc<ReplacedPages>>,
+    /// The file that the program has mapped it from, if peers may map that as well.
+    pub(crate) program_part: Option<ProgramPart>,
 }
 
 impl Holding {
     pub(crate) fn new(place: MemoryPlace, domain: ProtectionDomain, access: Access) -> Holding {
-        Holding { place, domain, access, pages: Vec::new() }
+        Holding { place, domain, access, pages: Vec::new(), program_part: None }
     }
 
     /// The first address by which keys reach it, and its length.

@@ -58,6 +58,7 @@ mod mapping;
 mod memory;
 mod on_demand;
 mod peek;
+mod program_files;
 mod published;
 mod region;
 mod replaced_pages;

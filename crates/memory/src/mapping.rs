@@ -223,10 +223,14 @@ pub(crate) fn sealed_file(length: usize) -> io::Result<OwnedFd> {
 pub fn is_shareable(file: BorrowedFd<'_>) -> bool {
     // SAFETY: a call without pointers.
     let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
-    if seals >= 0 {
-        return seals & libc::F_SEAL_SHRINK != 0;
-    }
-    is_dma_buf(file)
+    if seals >= 0 { seals & libc::F_SEAL_SHRINK != 0 } else { is_dma_buf(file) }
+}
+
+/// Whether a descriptor is of a file in memory that nobody can make shorter.
+pub(crate) fn is_sealed(file: BorrowedFd<'_>) -> bool {
+    // SAFETY: a call without pointers.
+    let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
+    seals >= 0 && seals & libc::F_SEAL_SHRINK != 0
 }
 
 fn is_dma_buf(file: BorrowedFd<'_>) -> bool {

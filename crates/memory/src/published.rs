@@ -45,10 +45,15 @@ impl Publication {
         let _ = self.0.set(publisher);
     }
 
-    /// The slot of this key was opened on these terms.
-    pub(crate) fn opened(&self, key: Key, terms: &Terms) {
+    /// Whether it has one.
+    pub(crate) fn is_on(&self) -> bool {
+        self.0.get().is_some()
+    }
+
+    /// The slot of this key was opened on these terms, over memory of the program's file.
+    pub(crate) fn opened(&self, key: Key, terms: &Terms, program_file: Option<FilePart>) {
         if let Some(publisher) = self.0.get()
-            && let Some(public) = terms.public()
+            && let Some(public) = terms.public(program_file)
         {
             publisher.publish(key, &public);
         }
@@ -70,16 +75,16 @@ impl fmt::Debug for Publication {
 
 impl Terms {
     /// The terms as peers may know them, where there is something for them.
-    fn public(&self) -> Option<PublicTerms> {
+    fn public(&self, program_file: Option<FilePart>) -> Option<PublicTerms> {
         let plain = self.kind == Kind::Region && self.reach == Reach::Processor && self.length > 0;
-        let access = self.access.intersection(Access::REMOTE_READ | Access::REMOTE_WRITE);
+        let access = self.access.intersection(Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
         (plain && !access.is_empty()).then(|| PublicTerms {
             domain: self.domain,
             access,
             start: self.start,
             length: self.length,
             base: self.base.addr() as u64,
-            file: shareable::find(self.base.addr(), self.length),
+            file: program_file.or_else(|| shareable::find(self.base.addr(), self.length)),
         })
     }
 }

@@ -8,6 +8,7 @@ use crate::guard::Counted;
 use crate::holding::{Change, Holding, MemoryPlace, RegionSpec, Translation};
 use crate::mapped;
 use crate::memory::Memory;
+use crate::program_files::{self, ProgramPart};
 use crate::replaced_pages;
 use crate::slot::Reach;
 use wire::access::{Access, ProtectionDomain, Range, Refusal, Subject};
@@ -83,12 +84,14 @@ impl Memory {
         drop(books);
         let result = change(&mut holding).and_then(|()| self.validate(&mut holding));
         if result.is_ok() {
+            self.find_program_file(&mut holding);
             slot.close();
             self.publication.closed(key);
             self.drain(slot);
             let terms = holding.terms();
+            let program_file = holding.program_part.as_ref().map(ProgramPart::part);
             slot.open(key, &terms);
-            self.publication.opened(key, &terms);
+            self.publication.opened(key, &terms, program_file);
         }
         let mut books = self.books();
         if let Some(region) = books.region(number) {
@@ -124,7 +127,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Makes memory that peers may reach such that they can map it, if the program asked for that.
+    /// Makes memory that peers may reach such that they can map it, if the program asked for that or has done so itself.
     fn replace_pages(&self, holding: &mut Holding) {
         let right = Access::REMOTE_READ | Access::REMOTE_WRITE;
         let special = Access::ON_DEMAND | Access::HUGETLB;
@@ -135,11 +138,28 @@ impl Memory {
             let is_taken = || self.books().has_region_in(address.addr(), length);
             holding.pages = replaced_pages::hold(address.addr(), length, is_taken);
         }
+        self.find_program_file(holding);
+    }
+
+    /// Finds the file that the program has mapped it from, if peers may map that as well.
+    fn find_program_file(&self, holding: &mut Holding) {
+        let right = Access::REMOTE_READ | Access::REMOTE_WRITE;
+        let special = Access::ON_DEMAND | Access::HUGETLB;
+        holding.program_part = None;
+        if let MemoryPlace::Program(Translation { address, length, .. }) = holding.place
+            && self.publication.is_on()
+            && holding.pages.is_empty()
+            && !holding.access.intersection(right).is_empty()
+            && holding.access.intersection(special).is_empty()
+        {
+            holding.program_part = program_files::find(address.addr(), length);
+        }
     }
 
     /// Enters a valid region into table and books.
     pub(crate) fn enroll(&self, holding: Holding) -> Result<Key, Error> {
         let terms = holding.terms();
+        let program_file = holding.program_part.as_ref().map(ProgramPart::part);
         let limit = self.limits.regions;
         let mut books = self.books();
         refuse_if!(books.regions >= limit || books.full(), Error::TooManyRegions { limit });
@@ -149,7 +169,7 @@ impl Memory {
         // A number the books gave out has its place in the table.
         let slot = self.table.make(number).ok_or(Error::TooManyRegions { limit })?;
         slot.open(key, &terms);
-        self.publication.opened(key, &terms);
+        self.publication.opened(key, &terms, program_file);
         Ok(key)
     }
 

@@ -422,6 +422,13 @@ calls! {
     }
     /// An address handle was destroyed.
     DestroyAh = "destroy_ah" { ah: u64 }
+    /// Where the program makes the call that posts the next work requests of this thread.
+    PostedFrom = "posted_from" {
+        /// The same for the same stack, in this process.
+        place: u64,
+        /// Its callers, the innermost first; empty if they were told before.
+        caller: Text<160>,
+    }
     /// A work request of a list is about to be posted to a send queue.
     PostSend = "post_send" {
         /// The program's name for it.

@@ -2,10 +2,12 @@
 //! keeps the retry counters and timers. It never sends: what must be sent again it tells as a [`Verdict`].
 
 use crate::completion::Status;
+use crate::congestion::LostBehind;
 use crate::connection::Connection;
 use crate::kept::{Kept, KeptPackets};
 use crate::port::Port;
 use crate::receive::scatter;
+use crate::requester::MAX_COPIED_ANSWER;
 use crate::send_queue::{Outcome, SendQueue};
 use crate::time::ack_timeout_nanos;
 use crate::work::Operation;
@@ -108,6 +110,8 @@ pub(crate) struct Completer {
     repeated: Option<Repetition>,
     /// How often in a row the peer has kept nothing behind a packet that was missing.
     not_kept: u8,
+    /// It has kept something.
+    has_kept_behind: bool,
     /// The packet whose round trip is being measured, and when it left.
     stopwatch: Option<Stopwatch>,
     /// The smoothed round trip, once one was measured, and how far samples are from it.
@@ -334,6 +338,9 @@ impl Completer {
                 let verdict = match (blocked, echo) {
                     (true, _) => self.implied(now, connection),
                     (false, true) => Verdict::Drop(DropReason::AfterRetry),
+                    // What is missing is a request for a long answer, which is not sent twice: the peer takes nothing
+                    // behind it. All that was asked is asked again, which costs little.
+                    (false, false) if self.asks_all_again() => self.retry(RetryCause::SequenceNak, connection),
                     // It was lost again. The peer lives, and this is no other failure.
                     (false, false) if self.repeated.is_some() => Verdict::Repeat(RetryCause::SequenceNak),
                     (false, false) => match self.retry(RetryCause::SequenceNak, connection) {
@@ -551,6 +558,7 @@ impl Completer {
         if psn != repeated.psn {
             if was_refused {
                 self.not_kept = 0;
+                self.has_kept_behind = true;
             }
             return Verdict::Fine;
         }
@@ -561,9 +569,20 @@ impl Completer {
         Verdict::GoBack(repeated.cause)
     }
 
+    /// Whether the oldest packet asks for a long answer, of a peer that has not shown that it keeps what comes behind a
+    /// packet that is missing.
+    fn asks_all_again(&self) -> bool {
+        !self.has_kept_behind && self.asked_before(self.una).is_some_and(|psns| psns > MAX_COPIED_ANSWER)
+    }
+
     /// Whether the peer may keep what it gets behind a packet that is missing.
     fn may_keep(&self) -> bool {
         self.not_kept < KEEPING_TRIES
+    }
+
+    /// What a lost packet costs beside itself.
+    pub fn lost_behind(&self) -> LostBehind {
+        if self.may_keep() { LostBehind::Unknown } else { LostBehind::Everything }
     }
 
     /// Whether the oldest packet was sent once more so lately that what comes now is older than that.

@@ -12,11 +12,13 @@
 //! responses are not acknowledged, so a requester accounts them, before it asks, to the window that guards its own
 //! process.
 
+mod delivery;
 mod turns;
 
 #[cfg(test)]
 mod tests;
 
+use delivery::Delivery;
 use trace::Time;
 use turns::Turns;
 use wire::Qpn;
@@ -100,6 +102,17 @@ const PROBE_NANOS: u64 = 2_000_000;
 /// Losses that are at least so many packets apart on average are borne where each costs one packet.
 const BEARABLE_INTERVAL: u64 = 10;
 
+/// What has to be sent again with a packet that was lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LostBehind {
+    /// Nothing: the peer keeps what comes behind a lost packet.
+    Nothing,
+    /// The peer has not shown yet what it does.
+    Unknown,
+    /// All that was sent behind it: the peer goes back (go-back-N).
+    Everything,
+}
+
 /// See the module.
 ///
 /// Before sending, [`reserve`](Window::reserve); for all that was reserved, later, either
@@ -126,6 +139,7 @@ pub struct Window {
     loss_interval: u64,
     turns: Turns,
     round_trip: RoundTrip,
+    delivery: Delivery,
     /// When the window was last cut for loss or delay, or `ssthresh` for a timeout.
     cut_at: Option<Time>,
 }
@@ -146,6 +160,7 @@ impl Window {
             loss_interval: 2 * BEARABLE_INTERVAL * FULL_PACKET,
             turns: Turns::default(),
             round_trip: RoundTrip::default(),
+            delivery: Delivery::default(),
             cut_at: None,
         }
     }
@@ -314,6 +329,7 @@ impl Window {
         if let Some(sample) = round_trip_nanos {
             self.round_trip.sample(now, sample);
         }
+        self.delivery.arrived(now, cost, self.round_trip.smoothed(), self.round_trip.shortest());
         if self.round_trip.exceeds(self.config.slack_nanos) && self.cwnd > self.delay_floor() {
             self.delayed(now);
         } else if used && self.cwnd < self.config.limit {
@@ -321,18 +337,21 @@ impl Window {
         }
     }
 
-    /// A packet of `length` bytes was lost: the peer said so, or skipped it. `alone` says that it costs that packet
-    /// alone, as the peer keeps what comes behind it. Cuts the window to seven tenths, once for all losses of one round
-    /// trip.
+    /// A packet of `length` bytes was lost: the peer said so, or skipped it. Cuts the window to seven tenths, once for
+    /// all losses of one round trip.
     ///
     /// Was a buffer full, or was it bad luck? It was luck if the round trip shows no queue and losses are rare: a whole
     /// buffer went through since the last. (The round trip alone cannot tell: who joined a full buffer late has never
     /// seen it empty.) Luck says nothing about the size. A full buffer does: the size is remembered, and the window
     /// comes close to it again only slowly, for go-back-N pays for each lost packet with a window of them.
     ///
+    /// A peer that goes back is no NIC of ours, so it has no socket whose buffer its senders share. Towards it, unless
+    /// more than one packet of ten is lost, the window is not cut below one and a half times what the path holds without
+    /// a queue (`congestion/delivery.rs`): a smaller one would leave the path idle.
+    ///
     /// Where a loss costs one packet, a smaller window gains nothing if it was luck, and the window stays what it is:
     /// if there is no queue for certain, and no more than one packet of ten is lost.
-    pub fn lost(&mut self, now: Time, length: u32, alone: bool) {
+    pub fn lost(&mut self, now: Time, length: u32, behind: LostBehind) {
         if self.is_unlimited() {
             return;
         }
@@ -340,7 +359,7 @@ impl Window {
         let interval = (self.since_loss - self.counted).min(4 * bearable);
         self.loss_interval = self.loss_interval - self.loss_interval / 8 + interval / 8;
         self.counted = self.since_loss;
-        if alone && self.loss_interval >= bearable && !self.round_trip.shows_queue() {
+        if behind == LostBehind::Nothing && self.loss_interval >= bearable && !self.round_trip.shows_queue() {
             return;
         }
         if self.may_cut(now) {
@@ -348,7 +367,10 @@ impl Window {
             let luck = !self.round_trip.is_raised() && self.since_loss >= self.config.limit;
             self.ceiling = if luck { u64::MAX } else { self.cwnd };
             (self.since_loss, self.counted) = (0, 0);
-            self.shrink_to(self.cwnd / 10 * 7, self.config.minimum);
+            let holds = behind == LostBehind::Everything && self.loss_interval >= bearable;
+            let full = if holds { self.delivery.held_by_path() } else { 0 };
+            let floor = (full + full / 2).min(self.cwnd).max(self.config.minimum);
+            self.shrink_to(self.cwnd / 10 * 7, floor);
         }
     }
 
@@ -506,6 +528,10 @@ impl RoundTrip {
 
     fn smoothed(&self) -> u64 {
         self.smoothed.unwrap_or(GUESS_NANOS)
+    }
+
+    fn shortest(&self) -> u64 {
+        if self.smoothed.is_some() { self.shortest } else { GUESS_NANOS }
     }
 
     /// A quarter above the shortest: there may be a queue somewhere.

@@ -98,7 +98,7 @@ pub use completion::{AsyncEvent, Cause, Completion, CompletionKind, FrameNotes, 
 pub use injected_error::InjectedError;
 pub use packet_counters::Counters;
 pub use port::{MAX_TRAIN, Port, TaggedTaken, TakenReceive, Toward};
-pub use queue_pair::{AtOnce, FrameOut, Placement, QueuePair, QueuePairConfig, WaitReason, Waiting};
+pub use queue_pair::{AtOnce, FrameOut, MayPlace, Placement, QueuePair, QueuePairConfig, WaitReason, Waiting};
 pub use rate::RateLimit;
 pub use srq::{SharedReceiveQueue, SrqAttributes, SrqError, SrqEvent, SrqModify};
 pub use state::{Kind, ModifyError, State};

@@ -17,7 +17,7 @@ mod waiting;
 
 pub use express::AtOnce;
 pub use frames::FrameOut;
-pub use placed::Placement;
+pub use placed::{MayPlace, Placement};
 pub use waiting::{WaitReason, Waiting};
 
 use self::pacing::{MarkedDatagram, RecentTargets};
@@ -112,6 +112,8 @@ pub struct QueuePair {
     cnp_owed: bool,
     /// The device refuses operations: requests are looked at.
     refuses_work: bool,
+    /// Work that has not begun stays in the queue.
+    holds_back: bool,
     /// A packet has arrived since the queue pair became ready to receive.
     established: bool,
     probe: ProbeOutcome,
@@ -164,6 +166,7 @@ impl QueuePair {
             requests_next: false,
             drain_owed: false,
             cnp_owed: false,
+            holds_back: false,
             refuses_work: !config.limits.refused_work.work.is_empty(),
             last_cnp: None,
             believed_cnp: None,

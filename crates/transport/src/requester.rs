@@ -22,7 +22,7 @@ const MAX_READ: u32 = 1024;
 pub(crate) const MOST_PACKETS: u32 = 0xffff;
 
 /// The longest answer that is asked for twice where a packet of it is missing.
-const MAX_COPIED: u32 = 4;
+pub(crate) const MAX_COPIED_ANSWER: u32 = 4;
 
 /// Sequence numbers that may be outstanding: far below half the number space, so that old and new stay distinguishable.
 const MAX_OUTSTANDING: u32 = 1 << 20;
@@ -64,7 +64,7 @@ pub(crate) struct Limits {
     pub partly_under_way: bool,
     /// How much of what is sent once more is missing at most.
     pub missing: u32,
-    /// The send queue is being drained: begin nothing new.
+    /// The send queue is being drained, or its driver holds work back: begin nothing new.
     pub draining: bool,
     /// The most packets that the rate allows now; `u32::MAX` if there is none.
     pub packets: u32,
@@ -345,7 +345,7 @@ impl Requester {
             (self.psn, self.sent) = going_on;
             return Ok(false);
         }
-        if copies > 1 && psns <= MAX_COPIED {
+        if copies > 1 && psns <= MAX_COPIED_ANSWER {
             self.again = Some(Again { copies: copies - 1, ..*again });
         }
         let checked = self.recheck(work, psns, connection, port);

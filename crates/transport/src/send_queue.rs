@@ -167,6 +167,13 @@ impl SendWork {
         matches!(self.place, RequestBytes::Near | RequestBytes::Far)
     }
 
+    /// As it was posted.
+    pub fn as_request(&self) -> SendRequest<'_> {
+        let data = self.inline().map_or(Data::Gather(self.sges()), Data::Inline);
+        let &SendWork { wr_id, operation, flags, target, xrc_srq, .. } = self;
+        SendRequest { wr_id, operation, flags, data, target, xrc_srq }
+    }
+
     /// On whose behalf it touches local memory.
     #[inline]
     pub fn subject(&self, connection: &Connection) -> Subject {
@@ -178,7 +185,7 @@ impl SendWork {
 
     /// Whether it is the queue pair's own.
     #[inline]
-    fn is_own(&self) -> bool {
+    pub fn is_own(&self) -> bool {
         self.flags.contains(OWN_WORK)
     }
 
@@ -334,6 +341,12 @@ impl SendQueue {
     /// queue.
     pub fn post_done(&mut self, request: &SendRequest<'_>, length: u32) -> Result<u64, PostError> {
         self.take(request, length, None, Some(Outcome::Done))
+    }
+
+    /// Whether anybody hears of a work request that has succeeded.
+    #[inline]
+    pub fn hears_of(&self, request: &SendRequest<'_>) -> bool {
+        self.signal_all || request.flags.contains(SendFlags::SIGNALED) || self.counts.is_some()
     }
 
     /// Whether a work request would be taken now.

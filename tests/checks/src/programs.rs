@@ -1,6 +1,6 @@
 //! The programs: compiled once, run with a checker, and what they were told.
 
-use checks::Number;
+use checks::{Family, Number, Rule};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -123,20 +123,29 @@ impl Programs {
         let spool = self.place.join(format!("{rule}-{}-{}.findings", kind.name(), std::process::id()));
         let _ = fs::remove_file(&spool);
         let mut command = self.command("timeout");
-        command
-            .arg("--kill-after=2")
-            .arg(TIME_LIMIT_SECONDS.to_string())
-            .arg(program)
-            .arg(rule.to_string())
-            .arg(kind.name());
-        command.env("UBIVERBS_WHY", "text").env("UBIVERBS_CHECK", "text").env("UBIVERBS_FINDINGS", &spool);
+        command.arg("--kill-after=2").arg(TIME_LIMIT_SECONDS.to_string());
+        let finds_races = Rule::of(rule).is_some_and(|rule| rule.family() == Family::Races);
+        if finds_races {
+            // Of all its processes together.
+            command.arg(self.libraries.with_file_name("bin").join("ubiverbs")).args(["run", "--no-files"]);
+            command.args(["--check=races", "--check-format=json", "--check-report"]).arg(&spool).arg("--");
+        } else {
+            command.env("UBIVERBS_WHY", "text").env("UBIVERBS_CHECK", "text").env("UBIVERBS_FINDINGS", &spool);
+        }
+        command.arg(program).arg(rule.to_string()).arg(kind.name());
         let output = command.stdin(Stdio::null()).output().map_err(|e| format!("timeout: {e}"))?;
         let lines = fs::read_to_string(&spool).unwrap_or_default();
         let _ = fs::remove_file(&spool);
         let (mut findings, mut named) = (BTreeSet::new(), BTreeSet::new());
-        for line in lines.lines() {
-            let line: serde_json::Value =
-                serde_json::from_str(line).map_err(|e| format!("a finding is no JSON: {e}: {line}"))?;
+        let mut told = Vec::new();
+        for line in serde_json::Deserializer::from_str(&lines).into_iter::<serde_json::Value>() {
+            let line = line.map_err(|e| format!("a finding is no JSON: {e}: {lines}"))?;
+            match line["findings"].as_array() {
+                Some(findings) => told.extend(findings.iter().cloned()),
+                None => told.push(line),
+            }
+        }
+        for line in told {
             let number = |rule: &serde_json::Value| rule.as_str()?.parse::<Number>().ok();
             findings.extend(number(&line["rule"]));
             named.extend(line["also"].as_array().into_iter().flatten().filter_map(number));

@@ -22,7 +22,9 @@ pub mod two_processes;
 pub use other::Other;
 
 use hca::{CompletionQueue, Joins, Mapping, Nic, Options, Qp};
+use std::fs::File;
 use std::ops::{Deref, DerefMut};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use transport::{
@@ -67,6 +69,8 @@ pub enum EndMemory {
     Heap(Vec<u64>),
     /// A mapping: of a file that peers may map, or private pages.
     Mapped(Mapping),
+    /// A mapping of a file of the program's, sealed or not.
+    Shared(Mapping, OwnedFd),
 }
 
 impl EndMemory {
@@ -74,6 +78,10 @@ impl EndMemory {
         match is_shareable {
             true if std::env::var_os(SHAREABLE_VARIABLE).is_some_and(|kind| kind == PRIVATE_PAGES) => {
                 EndMemory::Mapped(Mapping::anonymous(LENGTH).unwrap())
+            }
+            true if is_file_of_program() => {
+                let file = program_file(std::env::var_os(SHAREABLE_VARIABLE).is_some_and(|kind| kind == SEALED_FILE));
+                EndMemory::Shared(Mapping::of_file(file.as_fd(), 0, LENGTH, true).unwrap(), file)
             }
             true => EndMemory::Mapped(Mapping::shareable(LENGTH).expect("the system has files in memory")),
             false => EndMemory::Heap(vec![0; LENGTH / 8]),
@@ -88,7 +96,9 @@ impl Deref for EndMemory {
         match self {
             EndMemory::Heap(words) => words,
             // SAFETY: so many zeroed bytes from a page's boundary on; peers write them when tests expect it.
-            EndMemory::Mapped(map) => unsafe { std::slice::from_raw_parts(map.first().cast(), LENGTH / 8) },
+            EndMemory::Mapped(map) | EndMemory::Shared(map, _) => unsafe {
+                std::slice::from_raw_parts(map.first().cast(), LENGTH / 8)
+            },
         }
     }
 }
@@ -98,7 +108,9 @@ impl DerefMut for EndMemory {
         match self {
             EndMemory::Heap(words) => words,
             // SAFETY: as above; the mapping is borrowed for as long.
-            EndMemory::Mapped(map) => unsafe { std::slice::from_raw_parts_mut(map.first().cast(), LENGTH / 8) },
+            EndMemory::Mapped(map) | EndMemory::Shared(map, _) => unsafe {
+                std::slice::from_raw_parts_mut(map.first().cast(), LENGTH / 8)
+            },
         }
     }
 }
@@ -107,6 +119,30 @@ impl DerefMut for EndMemory {
 pub const SHAREABLE_VARIABLE: &str = "UBIVERBS_TEST_SHAREABLE";
 /// Private pages instead, if this is its value.
 pub const PRIVATE_PAGES: &str = "private";
+/// A file that the program has made and mapped itself, which can, or cannot, become shorter.
+pub const LOOSE_FILE: &str = "loose";
+/// See there.
+pub const SEALED_FILE: &str = "sealed";
+
+/// A queue pair of a process that has this variable stays in RTR.
+pub const PASSIVE_VARIABLE: &str = "UBIVERBS_TEST_PASSIVE";
+
+fn is_file_of_program() -> bool {
+    std::env::var_os(SHAREABLE_VARIABLE).is_some_and(|kind| kind == LOOSE_FILE || kind == SEALED_FILE)
+}
+
+/// A file in memory, as a program makes it.
+fn program_file(is_sealed: bool) -> OwnedFd {
+    // SAFETY: a C string and a flag; the descriptor is new and nobody else's.
+    let file = unsafe { File::from_raw_fd(libc::memfd_create(c"program".as_ptr(), libc::MFD_ALLOW_SEALING)) };
+    file.set_len(LENGTH as u64).unwrap();
+    if is_sealed {
+        // SAFETY: a call without pointers.
+        let sealed = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) };
+        assert_eq!(sealed, 0);
+    }
+    file.into()
+}
 
 impl Default for End {
     fn default() -> End {
@@ -136,7 +172,7 @@ impl End {
 
     /// Another queue pair of the same process.
     pub fn another(&self) -> End {
-        End::with(&self.nic, matches!(self.memory, EndMemory::Mapped(_)))
+        End::with(&self.nic, !matches!(self.memory, EndMemory::Heap(_)))
     }
 
     /// An end on a NIC of its own, with memory that peers may map, or not.
@@ -233,7 +269,8 @@ impl End {
                 ..Modify::default()
             },
         ];
-        for step in steps {
+        let is_passive = std::env::var_os(PASSIVE_VARIABLE).is_some();
+        for step in steps.into_iter().take(if is_passive { 2 } else { 3 }) {
             self.qp.modify(&self.nic, &step).unwrap();
         }
     }

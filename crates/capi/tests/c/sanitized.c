@@ -28,6 +28,8 @@ static void open_end(struct end *end, struct ibv_context *context, struct ibv_pd
 	init.recv_cq = end->received;
 	end->qp = ibv_create_qp(pd, &init);
 	end->memory = malloc(4096);
+	if (end->memory && end->begins >= 0)
+		memset(end->memory, 0, 4096);
 	end->mr = ibv_reg_mr(pd, end->memory, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
 	NEED(end->qp && end->memory && end->mr && !to_init(end->qp));
 }
@@ -174,7 +176,7 @@ static void wrong_work(const char *kind)
 {
 	struct ibv_context *context = open_lo();
 	struct ibv_pd *pd = context ? ibv_alloc_pd(context) : NULL;
-	struct end ends[2] = {{0}, {0}};
+	struct end ends[2] = {{.begins = -1}, {.begins = -1}};
 	struct ibv_sge in, out;
 	struct ibv_mr *mr = NULL;
 
@@ -185,12 +187,13 @@ static void wrong_work(const char *kind)
 		NEED(!connect_to(ends[i].qp, ends[1 - i].qp->qp_num));
 	in = (struct ibv_sge){(uintptr_t)ends[1].memory, 64, ends[1].mr->lkey};
 	out = (struct ibv_sge){(uintptr_t)ends[0].memory, 64, ends[0].mr->lkey};
-	memset(ends[0].memory, 1, 4096);
-	if (!strcmp(kind, "late-receive"))
+	if (strcmp(kind, "uninitialised-send"))
+		memset(ends[0].memory, 1, 4096);
+	if (strcmp(kind, "freed-receive"))
 		NEED(!receive(ends[1].qp, 1, &in));
-	if (strcmp(kind, "freed-send"))
+	if (!strcmp(kind, "late-receive") || !strcmp(kind, "freed-receive"))
 		free(ends[1].memory);
-	else
+	if (!strcmp(kind, "freed-send"))
 		free(ends[0].memory);
 	if (!strcmp(kind, "stack")) {
 		mr = ibv_reg_mr(pd, of_a_function_that_returned(), 64, IBV_ACCESS_LOCAL_WRITE);
@@ -200,7 +203,37 @@ static void wrong_work(const char *kind)
 	if (!strcmp(kind, "freed-receive"))
 		NEED(!receive(ends[1].qp, 1, &in));
 	NEED(!post(ends[0].qp, 1, IBV_WR_SEND, &out, IBV_SEND_SIGNALED, 0));
+	if (!strcmp(kind, "changed-send"))
+		ends[0].memory[5] = 2;
 	completion(ends[0].sent);
+	/* The message is there, and the receive has not completed. */
+	if (!strcmp(kind, "early-read") && ends[1].memory[5] == 3)
+		puts("three");
+	completion(ends[1].received);
+	exit(0);
+}
+
+/* Private data that is read after its event was acknowledged. */
+static void private_data(void)
+{
+	struct rdma_event_channel *server = rdma_create_event_channel(), *client = rdma_create_event_channel();
+	struct rdma_conn_param parameters = {.private_data = "hello", .private_data_len = 6};
+	struct rdma_cm_id *id, *listens;
+	struct rdma_cm_event *event;
+	const char *data;
+	uint16_t port;
+
+	listens = listener(server, RDMA_PS_TCP, &port);
+	id = caller(client, RDMA_PS_TCP, port);
+	give_queue_pair(id);
+	NEED(listens && !rdma_connect(id, &parameters));
+	event = next(server, RDMA_CM_EVENT_CONNECT_REQUEST);
+	NEED(event);
+	data = event->param.conn.private_data;
+	NEED(!rdma_ack_cm_event(event));
+	if (*(volatile const char *)data == 'h')
+		puts("hello");
+	exit(0);
 }
 
 /* The wrongs, after the NIC was used. */
@@ -209,7 +242,9 @@ static void wrong(const char *kind)
 	char *memory = malloc(64), *volatile gone = memory;
 	pthread_t thread;
 
-	if (strchr(kind, '-') || !strcmp(kind, "stack")) {
+	if (!strcmp(kind, "private-data")) {
+		private_data();
+	} else if (strchr(kind, '-') || !strcmp(kind, "stack")) {
 		wrong_work(kind);
 	} else if (!strcmp(kind, "address")) {
 		free(memory);

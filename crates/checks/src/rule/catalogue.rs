@@ -3,7 +3,7 @@
 /// Declares the rules of all families: for each a constant with its number, and `RULES` with all of them. The page of
 /// `UV-0201` is `pages/UV-0201.md`.
 macro_rules! rules {
-    ($( $family:ident { $( $NAME:ident = $number:literal $severity:ident $title:literal; )* } )*) => {
+    ($( $family:ident $prefix:literal { $( $NAME:ident = $number:literal $severity:ident $title:literal; )* } )*) => {
         $(pub(crate) mod $family {
             use crate::rule::{Number, Rule, Severity};
 
@@ -16,7 +16,7 @@ macro_rules! rules {
                     number: $NAME,
                     severity: Severity::$severity,
                     title: $title,
-                    page: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/pages/UV-0", stringify!($number), ".md")),
+                    page: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/pages/", $prefix, stringify!($number), ".md")),
                 },
             )*];
         })*
@@ -27,7 +27,7 @@ macro_rules! rules {
 }
 
 rules! {
-    work {
+    work "UV-0" {
         LOCAL_KEY_UNKNOWN = 101 Error "a work request names local memory by a key that does not exist";
         LOCAL_OUT_OF_BOUNDS = 102 Error "a work request reaches outside the local memory that its key belongs to";
         LOCAL_OTHER_DOMAIN = 103 Error "local memory is of another protection domain than its queue pair";
@@ -65,7 +65,7 @@ rules! {
         TAG_MATCHING = 165 Error "an operation of tag matching failed";
     }
 
-    memory {
+    memory "UV-0" {
         CHANGED_UNDER_WAY = 201 Error "a buffer was changed while its work was under way";
         RECEIVES_OVERLAP = 202 Warning "posted receives share part of their memory";
         RECEIVES_EQUAL = 203 Warning "a receive buffer is posted twice";
@@ -98,7 +98,7 @@ rules! {
         ANSWERS_UNTOLD = 230 Warning "a program answers WRITEs that nothing has told it of";
     }
 
-    posting {
+    posting "UV-0" {
         NEVER_REAPED = 301 Error "a send queue is full of work that is not signaled";
         NEVER_SIGNALED = 302 Warning "nothing that was sent on a queue pair was signaled";
         NOT_INLINE = 303 Performance "small messages are not sent inline";
@@ -127,7 +127,7 @@ rules! {
         NEXT_NEVER_SET = 328 Error "next of a work request leads to memory that the program does not have";
     }
 
-    completions {
+    completions "UV-0" {
         OVERFLOWED = 401 Error "a completion queue overflowed";
         CAN_OVERFLOW = 402 Warning "more work can complete than its completion queue holds";
         WRONG_QUEUE_POLLED = 403 Warning "a completion queue is polled on which nothing completes";
@@ -154,7 +154,7 @@ rules! {
         PARTLY_POLLED = 424 Warning "the program waits for an event while completions of the one before are left";
     }
 
-    connections {
+    connections "UV-0" {
         PATH_MTU_DIFFERS = 501 Error "the two ends of a connection have different path MTUs";
         PSN_DIFFERS = 502 Error "one end sends from another sequence number than the other expects";
         QKEY_DIFFERS = 503 Error "a datagram shows another Q_Key than its receiver has";
@@ -187,7 +187,7 @@ rules! {
         NUMBER_CUT = 530 Error "the number of the peer's queue pair has more than 24 bits";
     }
 
-    processes {
+    processes "UV-0" {
         FORKED = 601 Warning "the program forks without ibv_fork_init while memory is registered";
         USED_IN_CHILD = 602 Error "a forked child uses an object of its parent";
         POLLED_BY_THREADS = 603 Performance "several threads poll one completion queue";
@@ -218,7 +218,7 @@ rules! {
         CHANNEL_DESTROYED = 629 Error "a completion channel is destroyed while a thread waits at it";
     }
 
-    manager {
+    manager "UV-0" {
         ROUTE_BEFORE_ADDRESS = 701 Error "rdma_resolve_route is called before RDMA_CM_EVENT_ADDR_RESOLVED was taken";
         CONNECT_BEFORE_ROUTE = 702 Error "rdma_connect is called before RDMA_CM_EVENT_ROUTE_RESOLVED was taken";
         DESTROY_WAITS_FOR_ACK = 703 Error "rdma_destroy_id waits for an event that is not acknowledged";
@@ -242,7 +242,7 @@ rules! {
         EMPTY_PRIVATE_DATA = 722 Note "private data is given with a length of 0";
     }
 
-    calls {
+    calls "UV-0" {
         NOT_A_TRANSITION = 801 Error "a queue pair cannot go from its state to the one that was asked for";
         ATTRIBUTE_MISSING = 802 Error "a transition of a queue pair lacks an attribute";
         ATTRIBUTE_UNWANTED = 803 Error "a transition of a queue pair was given an attribute that it does not take";
@@ -274,7 +274,7 @@ rules! {
         REFUSED = 899 Error "a call was refused";
     }
 
-    events {
+    events "UV-0" {
         PEER_REFUSED = 901 Error "the peer asked for what it may not have";
         ROUTINE_EVENT = 902 Note "an asynchronous event that is no error";
         ASYNC_ERROR = 903 Error "an asynchronous event reports an error";
@@ -307,5 +307,13 @@ rules! {
         DISCONNECT_UNANSWERED = 949 Warning "a peer does not answer a disconnect";
         INJECTED = 950 Note "a failure script did this";
         ONLY_PEERS_CAN_CLOSE = 951 Note "the program waits for connections to end that only its peers can end";
+    }
+
+    races "UV-" {
+        WRITES = 1001 Error "two operations write the same memory in no order";
+        WRITE_AND_READ = 1002 Error "one operation reads memory that another writes, in no order";
+        ATOMIC_AND_OTHER = 1003 Warning "an atomic operation and another access of the same memory are in no order";
+        PEER_AND_OWN = 1004 Error "a peer's operation and own work use the same memory in no order";
+        OWN_WORK = 1005 Error "work requests of one process use the same memory in no order";
     }
 }

@@ -7,6 +7,7 @@
 //! - `posting`: posting
 //! - `completions`: completions
 //! - `processes`: processes, threads and lives of objects
+//! - `races`: accesses of several processes that nothing orders, UV-10xx
 //! - `script`: small programs told as events
 //! - `waits`: waiting for what cannot come, UV-0916 to UV-0918
 
@@ -17,5 +18,6 @@ mod memory;
 mod mistakes;
 mod posting;
 mod processes;
+mod races;
 mod script;
 mod waits;

@@ -28,6 +28,11 @@ impl Spool {
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    /// Where processes record what they do, if the user has named no place.
+    pub fn recordings(&self) -> PathBuf {
+        self.directory.join("recordings")
+    }
 }
 
 impl Drop for Spool {
@@ -146,6 +151,21 @@ impl Run {
         }
         run.findings.sort_by_key(|told| told.wall);
         run
+    }
+
+    /// Adds a finding that was made after the processes had ended.
+    pub fn add(&mut self, json: &str) {
+        if let Ok(told) = serde_json::from_str(json) {
+            self.findings.push(told);
+            self.findings.sort_by_key(|told: &WrittenFinding| told.wall);
+        }
+    }
+
+    /// Adds a process, unless it has said by itself that it was there.
+    pub fn add_process(&mut self, pid: u32, program: &str) {
+        if self.processes.iter().all(|process| process.pid != pid) {
+            self.processes.push(Process { pid, program: program.to_owned(), events: None });
+        }
     }
 
     /// The worst there is.

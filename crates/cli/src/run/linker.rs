@@ -29,6 +29,11 @@ pub const SEARCH_PATH: &str = "LD_LIBRARY_PATH";
 pub const SANITIZER_OPTIONS: [(&str, &str); 2] =
     [("ASAN_OPTIONS", "verify_asan_link_order=0"), ("TSAN_OPTIONS", "die_after_fork=0")];
 
+/// What AddressSanitizer's is told where a program goes on after reports: all of the NIC's come from one place in our
+/// code, and count as the same otherwise.
+pub const ASAN_CONTINUES: (&str, &str) =
+    ("ASAN_OPTIONS", "verify_asan_link_order=0:halt_on_error=0:suppress_equal_pcs=0");
+
 /// Ours, then what the user has, which has the last word.
 pub fn options(ours: &str, users: Option<OsString>) -> OsString {
     let mut options = OsString::from(ours);

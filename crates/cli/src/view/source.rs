@@ -57,6 +57,11 @@ impl Source {
         Ok(entry)
     }
 
+    /// The number of the block that is being read.
+    pub fn block(&self) -> Option<u64> {
+        self.noted_block
+    }
+
     /// How far the host's monotonic clock, and the wall clock, are ahead of that of the recording.
     pub fn ahead(&self) -> Option<(i128, i128)> {
         self.ahead

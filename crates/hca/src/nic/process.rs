@@ -119,6 +119,7 @@ pub(crate) fn tell_past(nic: &Nic) {
 }
 
 extern "C" fn in_child() {
+    let _unjudged = latch::sanitizer::Unjudged::begin();
     ::host::thread::forget_number();
     latch::forget_in_child();
     memory::keep_replaced_pages_in_child();

@@ -81,6 +81,7 @@ impl<T> Channel<T> {
             return false;
         }
         waiting.events.push_back(event);
+        latch::sanitizer::release_to_tools();
         // Under the lock: a thread that took the event before its byte was there would leave the descriptor readable.
         match &self.ready {
             Ready::Pipe(pipe) => waiting.bytes += usize::from(pipe.add()),

@@ -117,16 +117,18 @@ impl Set {
         let none = std::ptr::null::<libc::sigset_t>();
         // The last argument travels on the stack, where half of a word would be left undefined.
         let (room, fd, size) = (MAX_DESCRIPTORS as libc::c_int, self.set.raw(), 0usize);
-        // SAFETY: the events and the limit are live for the duration of the call.
-        let mut count =
-            unsafe { libc::syscall(libc::SYS_epoll_pwait2, fd, events.as_mut_ptr(), room, limit, none, size) };
+        let mut count = latch::sanitizer::asleep(|| {
+            // SAFETY: the events and the limit are live for the duration of the call.
+            unsafe { libc::syscall(libc::SYS_epoll_pwait2, fd, events.as_mut_ptr(), room, limit, none, size) }
+        });
         // Sandboxes that are older than the call refuse it with EPERM.
         let refused =
             |error: io::Error| matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM | libc::EACCES));
         if count < 0 && refused(io::Error::last_os_error()) {
             let millis = nanos.map_or(-1, |nanos| nanos.div_ceil(1_000_000).min(i32::MAX as u64) as libc::c_int);
             // SAFETY: as above.
-            count = unsafe { libc::epoll_wait(fd, events.as_mut_ptr(), room, millis) }.into();
+            count =
+                latch::sanitizer::asleep(|| unsafe { libc::epoll_wait(fd, events.as_mut_ptr(), room, millis) }).into();
         }
         if count < 0 {
             return Err(io::Error::last_os_error());

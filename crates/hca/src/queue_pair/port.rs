@@ -2,6 +2,7 @@
 //! the trace.
 
 use crate::ground::Ground;
+use crate::ground::ledger::Ledger;
 use crate::links::windows::{WindowOf, Windows};
 use crate::objects::landing::Land;
 use transport::congestion::Window;
@@ -71,6 +72,9 @@ impl Port for NicPort<'_> {
         }
         let key = known_key(subject, range.key);
         let read = self.nic.memory.read(subject, key, range.address, out);
+        if Ledger::is_kept() {
+            self.nic.ledger.has_read();
+        }
         read.map_err(|refusal| self.refused(subject, range.key, refusal))
     }
 
@@ -92,6 +96,9 @@ impl Port for NicPort<'_> {
             }
         }
         let written = self.nic.memory.write(subject, key, range.address, data);
+        if Ledger::is_kept() && written.is_ok() {
+            self.nic.ledger.landed(&self.nic.memory, subject, Range { key, ..range });
+        }
         written.map_err(|refusal| self.refused(subject, range.key, refusal))
     }
 

@@ -52,6 +52,8 @@ pub struct RecordingPlan {
     pub directory: PathBuf,
     /// Only the newest so many bytes of each process are kept.
     pub ring: Option<u64>,
+    /// Calls that post work are recorded with their callers.
+    pub stacks: bool,
 }
 
 impl RecordingPlan {
@@ -75,7 +77,7 @@ impl RecordingPlan {
         if directory.as_os_str().is_empty() {
             return Err("there is no directory; say DIR or DIR,ring=64M".to_owned());
         }
-        Ok(RecordingPlan { directory, ring })
+        Ok(RecordingPlan { directory, ring, stacks: false })
     }
 }
 
@@ -110,6 +112,8 @@ pub(crate) struct Recorder {
     inside: Mutex<Inside>,
     /// There may be events to be packed.
     waits: AtomicBool,
+    /// Calls that post work come with their callers.
+    pub stacks: bool,
     /// By how much the host's monotonic clock is ahead of that of events, once a span was recorded.
     ahead: OnceLock<u64>,
 }
@@ -173,7 +177,7 @@ impl Recorder {
             state: State::Unbegun,
         };
         let inside = Mutex::new(Rank::Recording, inside);
-        Ok(Recorder { inside, waits: AtomicBool::new(false), ahead: OnceLock::new() })
+        Ok(Recorder { inside, waits: AtomicBool::new(false), stacks: plan.stacks, ahead: OnceLock::new() })
     }
 
     /// Records an event.

@@ -180,6 +180,12 @@ impl Tracing {
         self.recorder.get().cloned()
     }
 
+    /// Where the calling thread posts work, for a recording that wants to know.
+    #[cfg(feature = "capture")]
+    pub(crate) fn posting_stack(&self) -> Option<(u64, trace::Text<160>)> {
+        self.recorder.get().filter(|recorder| recorder.stacks).map(|_| super::posting_stack::look())
+    }
+
     pub(crate) fn is_recorded(&self) -> bool {
         #[cfg(feature = "capture")]
         return self.recorder.get().is_some();

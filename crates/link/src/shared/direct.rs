@@ -33,7 +33,7 @@ mod restartable;
 mod views;
 
 pub(super) use peer::PeerTable;
-pub use peer::{DirectAccess, Moved, PIECE_BYTES, PeerMemory};
+pub use peer::{DirectAccess, Moved, PIECE_BYTES, PeerAccesses, PeerMemory};
 pub(super) use published::Grant;
 pub use published::{Published, PublishedQueuePair, PublishedRegion, SharedFile};
 

@@ -29,7 +29,7 @@ const READ_WRITE_PROTECTION: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
 
 /// The length of a file whose length is sealed, if it is believed.
 #[cfg(not(miri))]
-fn sealed_length(fd: BorrowedFd<'_>, lengths: impl FnOnce(u64) -> bool) -> io::Result<u64> {
+fn sealed_length(fd: BorrowedFd<'_>, required: libc::c_int, lengths: impl FnOnce(u64) -> bool) -> io::Result<u64> {
     // SAFETY: numbers. Only files that can be sealed answer.
     let seals = check(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) })?;
     // SAFETY: the kernel fills in a live structure, for which zeros are a value.
@@ -38,7 +38,7 @@ fn sealed_length(fd: BorrowedFd<'_>, lengths: impl FnOnce(u64) -> bool) -> io::R
         check(libc::fstat(fd.as_raw_fd(), &raw mut status))?;
         status.st_size as u64
     };
-    if seals & REQUIRED_SEALS != REQUIRED_SEALS || !lengths(length) {
+    if seals & required != required || !lengths(length) {
         return Err(io::ErrorKind::InvalidData.into());
     }
     Ok(length)
@@ -78,7 +78,7 @@ impl Mapping {
 
     /// Memory that another process made: `lengths` says which sizes are believed.
     pub fn accept(fd: BorrowedFd<'_>, lengths: impl FnOnce(u64) -> bool) -> io::Result<Mapping> {
-        let length = sealed_length(fd, lengths)?;
+        let length = sealed_length(fd, REQUIRED_SEALS, lengths)?;
         Mapping::of(&fd, length as usize)
     }
 
@@ -99,14 +99,15 @@ impl Mapping {
 
     /// Memory that another process made for others to read.
     pub fn accept_published(fd: BorrowedFd<'_>, length: usize) -> io::Result<Mapping> {
-        sealed_length(fd, |known| known == length as u64)?;
+        sealed_length(fd, REQUIRED_SEALS, |known| known == length as u64)?;
         Mapping::map(fd.as_raw_fd(), libc::PROT_READ, libc::MAP_SHARED, length)
     }
 
     /// A part of a file of another process, sealed against shrinking, and where it begins in the mapping.
     pub fn accept_part(fd: BorrowedFd<'_>, offset: u64, length: u64) -> io::Result<(Mapping, usize)> {
         let end = offset.checked_add(length).ok_or(io::ErrorKind::InvalidData)?;
-        sealed_length(fd, |known| end <= known)?;
+        // It may become longer: that changes nothing here.
+        sealed_length(fd, libc::F_SEAL_SHRINK, |known| end <= known)?;
         let inside = offset % PAGE_ALIGNMENT;
         let start = libc::off_t::try_from(offset - inside).map_err(|_| io::ErrorKind::InvalidData)?;
         let span = usize::try_from(length + inside).map_err(|_| io::ErrorKind::InvalidData)?;

@@ -9,7 +9,7 @@ use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 use protocol::{
-    Entry, NO_MEMORY_ADDRESS, end_generation, find_entry, is_current, publish_entry, reach, under_claim,
+    Entry, NO_MEMORY_ADDRESS, begin_claim, end_claim, end_generation, find_entry, is_current, publish_entry, reach,
     wait_until_over, withdraw_entry,
 };
 
@@ -51,7 +51,7 @@ impl Processes {
 
     fn take_back(&self, place: u64) {
         assert!(withdraw_entry(&self.table, ENTRY_NAME));
-        end_generation(&self.generation);
+        end_generation(&self.generation, true);
         self.set_position(NO_MEMORY_ADDRESS);
         wait_until_over(&self.claim, |thread| {
             assert_eq!(thread, THREAD_NUMBER);
@@ -81,11 +81,13 @@ impl Processes {
         reach((&self.generation, generation), || self.set_position(place), || self.access());
     }
 
-    /// By the mapping. A thread that is stopped on the way is off its processor, and then begins the sequence again.
-    fn store(&self, is_stopped: bool) {
+    /// By the mapping, so often under one claim. A thread that is stopped on the way is off its processor, and then
+    /// begins the sequence again.
+    fn store(&self, times: u32, is_stopped: bool) {
         let generation = self.generation.load(Ordering::Acquire);
         let Some([place, ..]) = find_entry(&self.table, ENTRY_NAME) else { return };
-        under_claim(&self.claim, THREAD_NUMBER, || {
+        begin_claim(&self.claim, THREAD_NUMBER, true);
+        for _ in 0..times {
             let is_current = || is_current((&self.generation, generation));
             let mut goes_on = is_current();
             if is_stopped {
@@ -99,7 +101,8 @@ impl Processes {
                 assert!(self.is_lent[place as usize].load(Ordering::Relaxed), "touched after it was taken back");
                 self.accesses.fetch_add(1, Ordering::Relaxed);
             }
-        });
+        }
+        end_claim(&self.claim);
     }
 }
 
@@ -153,9 +156,23 @@ fn nothing_is_stored_after_it_was_taken_back() {
         let requester = {
             let processes = Arc::clone(&processes);
             thread::spawn(move || {
-                processes.store(false);
-                processes.store(false);
+                processes.store(1, false);
+                processes.store(1, false);
             })
+        };
+        processes.take_back(0);
+        processes.lend(1);
+        requester.join().unwrap();
+    });
+}
+
+#[test]
+fn several_stores_under_one_claim_end_together() {
+    loom::model(|| {
+        let processes = Processes::new();
+        let requester = {
+            let processes = Arc::clone(&processes);
+            thread::spawn(move || processes.store(2, false))
         };
         processes.take_back(0);
         processes.lend(1);
@@ -169,7 +186,7 @@ fn a_stopped_requester_is_not_waited_for_and_stores_nothing_later() {
         let processes = Processes::new();
         let requester = {
             let processes = Arc::clone(&processes);
-            thread::spawn(move || processes.store(true))
+            thread::spawn(move || processes.store(1, true))
         };
         processes.take_back(0);
         requester.join().unwrap();

@@ -73,7 +73,7 @@ fn an_unlimited_window_never_refuses_and_counts_nothing() {
     for _ in 0..3 {
         assert_eq!(ask(&mut window, A, u32::MAX), u32::MAX);
         window.acknowledged(at(1), 1 << 40, Some(1 << 40));
-        window.lost(at(2), 4096, false);
+        window.lost(at(2), 4096, LostBehind::Unknown);
         window.timed_out(at(3));
     }
     assert_eq!((window.cwnd(), window.in_flight(), window.next_waiter()), (u64::MAX, 0, None));
@@ -117,14 +117,14 @@ fn it_does_not_grow_while_it_is_not_used() {
 fn losses_of_one_round_trip_cut_once() {
     let mut window = window(20);
     window.acknowledged(at(0), 0, Some(100_000));
-    window.lost(at(1000), 4096, false);
-    window.lost(at(1000), 4096, false);
-    window.lost(at(1099), 4096, false);
+    window.lost(at(1000), 4096, LostBehind::Unknown);
+    window.lost(at(1000), 4096, LostBehind::Unknown);
+    window.lost(at(1099), 4096, LostBehind::Unknown);
     assert_eq!(window.cwnd(), 14 * FULL_PACKET);
-    window.lost(at(1100), 4096, false);
+    window.lost(at(1100), 4096, LostBehind::Unknown);
     assert_eq!(window.cwnd(), 14 * FULL_PACKET / 10 * 7);
     for trip in 12..100 {
-        window.lost(at(trip * 100), 4096, false);
+        window.lost(at(trip * 100), 4096, LostBehind::Unknown);
     }
     assert_eq!(window.cwnd(), 2 * FULL_PACKET, "never below its minimum");
 }
@@ -159,7 +159,7 @@ fn a_long_round_trip_shrinks_to_a_quarter_of_the_buffer_and_no_further() {
     }
     assert_eq!(window.cwnd(), STOCK_BUFFER / 4);
     assert!(sizes.is_sorted_by(|earlier, later| earlier >= later && *later >= earlier - earlier / 8));
-    window.lost(at(900_000), 4096, false);
+    window.lost(at(900_000), 4096, LostBehind::Unknown);
     let after_loss = window.cwnd();
     for trip in 500..600 {
         let sent = ask(&mut window, A, 100);
@@ -359,7 +359,7 @@ fn after_a_full_buffer_it_comes_back_slowly_and_after_bad_luck_as_ever() {
         window.cwnd = 20 * FULL_PACKET;
         let now = cycle(&mut window, now, 8, 100_000 + queued);
         window.cwnd = 20 * FULL_PACKET;
-        window.lost(now, 4096, false);
+        window.lost(now, 4096, LostBehind::Unknown);
         assert_eq!(window.cwnd(), 14 * FULL_PACKET);
         cycle(&mut window, now, 6, 100_000 + queued);
         assert_eq!(window.cwnd() / FULL_PACKET, expected, "six round trips after a loss with {queued} ns of queue");
@@ -367,25 +367,47 @@ fn after_a_full_buffer_it_comes_back_slowly_and_after_bad_luck_as_ever() {
 }
 
 #[test]
+fn towards_a_peer_that_goes_back_the_path_stays_full_where_few_packets_are_lost() {
+    // Twelve packets fill the path. The larger the window was, the longer was the queue.
+    for (behind, apart, expected) in
+        [(LostBehind::Everything, 20, 18), (LostBehind::Everything, 5, 2), (LostBehind::Unknown, 20, 2)]
+    {
+        let mut window = window(12);
+        let mut now = cycle(&mut window, at(0), 8, 100_000);
+        window.cwnd = 24 * FULL_PACKET;
+        for _ in 0..40 {
+            // In time for the path to be filled, but for the packet that is lost.
+            for _ in 0..apart {
+                now = now.plus_nanos(100_000 / 12);
+                window.acknowledged(now, FULL_PACKET, None);
+            }
+            window.lost(now, 4096, behind);
+            window.cwnd = window.ssthresh;
+        }
+        assert_eq!(window.cwnd() / FULL_PACKET, expected, "one packet of {apart} lost, {behind:?}");
+    }
+}
+
+#[test]
 fn losses_in_quick_succession_are_not_luck() {
     let mut window = window(20);
     let now = cycle(&mut window, at(0), 3, 100_000);
-    window.lost(now, 4096, false);
+    window.lost(now, 4096, LostBehind::Unknown);
     assert_eq!(window.ceiling, u64::MAX);
     let size = window.cwnd();
     // Twelve packets, less than a buffer, and the next.
     window.acknowledged(now, 12 * FULL_PACKET, None);
-    window.lost(now.plus_nanos(100_000), 4096, false);
+    window.lost(now.plus_nanos(100_000), 4096, LostBehind::Unknown);
     assert_eq!(window.ceiling, size);
 }
 
 #[test]
 fn bad_luck_that_costs_one_packet_leaves_the_window_alone() {
-    for (alone, left) in [(true, 20), (false, 14)] {
+    for (behind, left) in [(LostBehind::Nothing, 20), (LostBehind::Unknown, 14), (LostBehind::Everything, 20)] {
         let mut window = window(20);
         let now = cycle(&mut window, at(0), 3, 100_000);
         window.cwnd = 20 * FULL_PACKET;
-        window.lost(now, 4096, alone);
+        window.lost(now, 4096, behind);
         assert_eq!((window.cwnd() / FULL_PACKET, window.ceiling), (left, u64::MAX));
     }
 }
@@ -398,14 +420,14 @@ fn many_losses_are_not_luck_and_neither_is_one_behind_a_queue() {
     for trip in 1..20 {
         window.cwnd = 20 * FULL_PACKET;
         window.acknowledged(now, 5 * FULL_PACKET, None);
-        window.lost(now.plus_nanos(trip * 200_000), 4096, true);
+        window.lost(now.plus_nanos(trip * 200_000), 4096, LostBehind::Nothing);
     }
     assert_eq!(window.cwnd() / FULL_PACKET, 14);
     let mut window = self::window(20);
     let now = cycle(&mut window, at(0), 1, 100_000);
     let now = cycle(&mut window, now, 16, 160_000);
     window.cwnd = 20 * FULL_PACKET;
-    window.lost(now, 4096, true);
+    window.lost(now, 4096, LostBehind::Nothing);
     assert_eq!(window.cwnd() / FULL_PACKET, 14);
 }
 
@@ -413,7 +435,7 @@ fn many_losses_are_not_luck_and_neither_is_one_behind_a_queue() {
 fn a_ceiling_that_no_longer_holds_is_forgotten() {
     let mut window = window(12);
     let now = cycle(&mut window, at(0), 1, 100_000);
-    window.lost(now.plus_nanos(100_000), 4096, false);
+    window.lost(now.plus_nanos(100_000), 4096, LostBehind::Unknown);
     assert_eq!(window.ceiling / FULL_PACKET, 13);
     let mut now = now;
     let mut trips = 0;
@@ -467,7 +489,7 @@ fn whatever_happens_the_accounts_balance_and_everyone_is_served() {
                     window.acknowledged(now, cost, Some(draw(5_000_000)));
                 }
                 8 if !flights.is_empty() => window.release(flights.swap_remove(0)),
-                9 => window.lost(now, 4096, false),
+                9 => window.lost(now, 4096, LostBehind::Unknown),
                 10 if draw(10) == 0 => window.timed_out(now),
                 11 => {
                     window.leave(qpn);

@@ -3,7 +3,7 @@
 use super::{AsyncEvent, QueuePair, State};
 use crate::completer::{Progress, Verdict};
 use crate::completion::{CompletionKind, Status};
-use crate::congestion::{FULL_PACKET, Window};
+use crate::congestion::{FULL_PACKET, LostBehind, Window};
 use crate::port::{Port, Toward};
 use crate::responder::{Fault, Reaction};
 use crate::state::Kind;
@@ -372,7 +372,7 @@ impl QueuePair {
         let oldest = self.completer.catch_up(&self.queue);
         if cause != RetryCause::TailLoss {
             let (lost, mtu) = (self.lost_toward(oldest), self.connection.mtu());
-            self.adjust(now, lost, WindowCause::Loss, port, |window| window.lost(now, mtu, true));
+            self.adjust(now, lost, WindowCause::Loss, port, |window| window.lost(now, mtu, LostBehind::Nothing));
         }
         self.completer.repeats(now, cause, self.connection.attributes.timeout);
         let alone = cause == RetryCause::TailLoss && from.add(1) == self.requester.high();
@@ -395,17 +395,21 @@ impl QueuePair {
         let oldest = self.completer.catch_up(&self.queue);
         let lost = self.lost_toward(oldest);
         self.release_windows(port);
-        let mtu = self.connection.mtu();
+        let is_answered = self.queue.get(oldest).is_some_and(|work| work.operation.is_answered());
+        let (mtu, behind) = match cause {
+            // Requests are short, whatever they ask for.
+            RetryCause::SequenceNak if is_answered => (self.connection.mtu(), LostBehind::Nothing),
+            _ => (self.connection.mtu(), self.completer.lost_behind()),
+        };
         match cause {
             RetryCause::RnrNak => {}
             RetryCause::Timeout => {
                 self.adjust(now, lost, WindowCause::Timeout, port, |window| window.timed_out(now));
             }
-            _ => self.adjust(now, lost, WindowCause::Loss, port, |window| window.lost(now, mtu, false)),
+            _ => self.adjust(now, lost, WindowCause::Loss, port, |window| window.lost(now, mtu, behind)),
         }
         self.completer.went_back(cause);
         self.requester.resume_at(from, oldest, &self.queue);
-        let is_answered = self.queue.get(oldest).is_some_and(|work| work.operation.is_answered());
         if cause == RetryCause::SequenceNak && !is_answered && self.limits.keeps_early {
             self.requester.repeat(from, oldest, COPIES - 1);
         }

@@ -125,7 +125,7 @@ impl QueuePair {
                 longest_read: self.completer.asked_before(psn),
                 partly_under_way: self.completer.is_partly_under_way(psn),
                 missing: self.completer.missing(),
-                draining: self.state() == State::SendQueueDrained,
+                draining: self.state() == State::SendQueueDrained || self.holds_back,
                 packets,
             };
             match self.requester.step(&self.connection, &mut self.queue, &limits, port) {

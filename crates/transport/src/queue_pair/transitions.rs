@@ -78,6 +78,7 @@ impl QueuePair {
         self.marked_by = None;
         self.recent = RecentTargets::default();
         self.rate = None;
+        self.holds_back = false;
         self.established = false;
         self.probe = Default::default();
         self.stop = None;

@@ -3,7 +3,8 @@
 
 use crate::direct::{End, Pair};
 use ubiverbs_transport::{
-    Completion, Data, Inbound, Operation, Queue, ReceiveRequest, Remote, SendFlags, SendRequest, Sge, Time,
+    Completion, Data, Inbound, MayPlace, Operation, Placement, Queue, ReceiveRequest, Remote, SendFlags, SendRequest,
+    Sge, Time,
 };
 use wire::{Key, Mtu};
 
@@ -102,20 +103,70 @@ fn send_at_once(from: &mut End, to: &mut End, now: Time, request: &SendRequest<'
 
 /// Moves the bytes of a WRITE or READ as a driver does that reaches the peer's memory. False if packets must.
 fn place(from: &mut End, to: &mut End, now: Time, request: &SendRequest<'_>) -> bool {
-    let Some(placement) = from.qp.may_place(request, 2048) else { return false };
+    let MayPlace::Now(placement) = from.qp.may_place(request, 2048) else { return false };
+    if !carry_out(from, to, request, &placement) {
+        return false;
+    }
+    from.qp.placed(now, request, &placement, &mut from.memory);
+    true
+}
+
+/// Moves the bytes, if they lie in one piece.
+fn carry_out(from: &mut End, to: &mut End, request: &SendRequest<'_>, placement: &Placement) -> bool {
     let (there, length) = (placement.remote.address as usize, placement.length as usize);
     match (request.operation, request.data) {
         (Operation::Write { .. }, Data::Inline(bytes)) => to.memory.bytes[there..][..length].copy_from_slice(bytes),
         (Operation::Write { .. }, Data::Gather(&[sge])) => {
             to.memory.bytes[there..][..length].copy_from_slice(&from.memory.bytes[sge.address as usize..][..length])
         }
+        (Operation::FetchAdd { add, .. }, Data::Gather(&[sge])) => {
+            let word = &mut to.memory.bytes[there..][..8];
+            let before: [u8; 8] = (&*word).try_into().unwrap();
+            word.copy_from_slice(&u64::from_ne_bytes(before).wrapping_add(add).to_ne_bytes());
+            from.memory.bytes[sge.address as usize..][..8].copy_from_slice(&before);
+        }
         (_, Data::Gather(&[sge])) => {
             from.memory.bytes[sge.address as usize..][..length].copy_from_slice(&to.memory.bytes[there..][..length])
         }
         _ => return false,
     }
-    from.qp.placed(now, request, &placement, &mut from.memory);
     true
+}
+
+/// The same, out of the queue: what waits for others is held back until they are done.
+fn place_held(from: &mut End, to: &mut End, now: Time, request: &SendRequest<'_>) -> bool {
+    if place(from, to, now, request) {
+        return true;
+    }
+    let MayPlace::AfterOthers(_) = from.qp.may_place(request, 2048) else { return false };
+    from.qp.hold_back(true);
+    from.qp.post_send(now, request, &mut from.memory).unwrap();
+    true
+}
+
+/// Carries out what is held back, as far as nothing is under way.
+fn go_on(from: &mut End, to: &mut End) -> usize {
+    let mut placed = 0;
+    while from.qp.holds_back() {
+        let held = from.qp.next_held(2048).map(|(request, may)| match (may, request.data) {
+            (MayPlace::Now(placement), Data::Inline(bytes)) => (request.operation, Ok(bytes.to_vec()), Some(placement)),
+            (MayPlace::Now(placement), Data::Gather(sges)) => (request.operation, Err(sges.to_vec()), Some(placement)),
+            (MayPlace::AfterOthers(_), _) => (request.operation, Err(Vec::new()), None),
+            (MayPlace::Never, _) => panic!("it was held back"),
+        });
+        let Some((operation, data, placement)) = held else {
+            from.qp.hold_back(false);
+            break;
+        };
+        let Some(placement) = placement else { break };
+        let data = data.as_ref().map_or_else(|sges| Data::Gather(sges), |bytes| Data::Inline(bytes));
+        let flags = SendFlags::empty();
+        let request = SendRequest { wr_id: 0, operation, flags, data, target: None, xrc_srq: None };
+        assert!(carry_out(from, to, &request, &placement));
+        from.qp.placed_held(&placement);
+        placed += 1;
+    }
+    placed
 }
 
 /// How requests get to the peer, where they can.
@@ -195,4 +246,45 @@ fn what_the_driver_carries_out_completes_in_its_turn() {
         }
     }
     assert!(placed > 5000, "only {placed} were carried out");
+}
+
+#[test]
+fn what_is_held_back_is_carried_out_when_the_others_are_done() {
+    let mut held_at_all = 0;
+    for seed in 0..50 {
+        let mut dice = Dice(seed);
+        let mut pair = Pair::new(Mtu::B1024, MEMORY);
+        let mut told = Told::default();
+        let mut expected = Vec::new();
+        for wr_id in 0..200_u64 {
+            let length = 1 + dice.throw(1500) as u32;
+            let sges = [Sge { address: 8192 + dice.throw(4000), length, key: Key::new(1) }];
+            let remote = Remote { address: dice.throw(4096), key: Key::new(1) };
+            let operation = match dice.throw(3) {
+                0 => Operation::Read { remote },
+                _ => Operation::Write { remote, immediate: None },
+            };
+            let (data, flags) = (Data::Gather(&sges), SendFlags::SIGNALED);
+            let request = SendRequest { wr_id, operation, flags, data, target: None, xrc_srq: None };
+            expected.push(wr_id);
+            let (now, holds) = (pair.now, pair.a.qp.holds_back());
+            let is_placed = !holds && dice.throw(2) > 0 && place_held(&mut pair.a, &mut pair.b, now, &request);
+            if !is_placed {
+                pair.a.qp.post_send(now, &request, &mut pair.a.memory).unwrap();
+            }
+            held_at_all += usize::from(pair.a.qp.holds_back());
+            if dice.throw(3) == 0 {
+                pair.settle(&mut |index, end, now| told.take(index, end, now));
+                go_on(&mut pair.a, &mut pair.b);
+                assert!(!pair.a.qp.holds_back(), "all that was under way has arrived");
+                pair.settle(&mut |index, end, now| told.take(index, end, now));
+            }
+        }
+        pair.settle(&mut |index, end, now| told.take(index, end, now));
+        go_on(&mut pair.a, &mut pair.b);
+        pair.settle(&mut |index, end, now| told.take(index, end, now));
+        let completed: Vec<u64> = told.0[0].iter().map(|completion| completion.wr_id).collect();
+        assert_eq!(completed, expected, "seed {seed}");
+    }
+    assert!(held_at_all > 500, "only {held_at_all} were held back");
 }

@@ -3,7 +3,7 @@
 //! memory is taken back.
 
 use stage::direct::{WRITTEN, wait_until_direct};
-use stage::{End, Other, PRIVATE_PAGES, SHAREABLE_VARIABLE, turn};
+use stage::{End, LOOSE_FILE, Other, PASSIVE_VARIABLE, PRIVATE_PAGES, SEALED_FILE, SHAREABLE_VARIABLE, turn};
 use std::io::Write;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -29,6 +29,65 @@ fn a_stopped_process_serves_reads_and_writes() {
     serve_while_stopped(Command::new(PEER).env(SHAREABLE_VARIABLE, "1"), maps);
     let replaces = [(SHAREABLE_VARIABLE, PRIVATE_PAGES), ("UBIVERBS_DIRECT", "replace-pages")];
     serve_while_stopped(Command::new(PEER).envs(replaces), maps);
+}
+
+#[test]
+fn a_queue_pair_that_only_receives_is_open_once_the_first_packet_has_come() {
+    let _turn = turn();
+    let maps = cfg!(all(target_arch = "x86_64", target_env = "gnu"));
+    serve_while_stopped(Command::new(PEER).envs([(SHAREABLE_VARIABLE, "1"), (PASSIVE_VARIABLE, "1")]), maps);
+}
+
+/// The kernel says of a mapping which file it is of from Linux 6.11 on.
+#[test]
+fn files_of_the_program_are_mapped_if_they_cannot_become_shorter() {
+    let _turn = turn();
+    let maps = cfg!(all(target_arch = "x86_64", target_env = "gnu")) && has_map_query();
+    serve_while_stopped(Command::new(PEER).env(SHAREABLE_VARIABLE, SEALED_FILE), maps);
+    serve_while_stopped(Command::new(PEER).env(SHAREABLE_VARIABLE, LOOSE_FILE), false);
+}
+
+fn has_map_query() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(['.', '-']).map_while(|number| number.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(6), Some(11))
+}
+
+#[test]
+fn a_program_that_always_has_requests_under_way_comes_to_store_them_itself() {
+    if cfg!(not(all(target_arch = "x86_64", target_env = "gnu"))) {
+        return;
+    }
+    let _turn = turn();
+    let mut end = End::new();
+    let (_other, remote) = partner(&end, Command::new(PEER).env(SHAREABLE_VARIABLE, "1"));
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let (mut posted, mut completed) = (0, 0);
+    while completed < 1000 || !end.qp.stores_directly() {
+        assert!(Instant::now() < deadline, "{completed} of {posted} have completed, all by packets");
+        while posted < completed + 16 {
+            let remote = Remote { address: remote.address + posted % 64 * 8, ..remote };
+            assert!(end.post(Operation::Write { remote, immediate: None }, 8));
+            posted += 1;
+        }
+        while let Some(completion) = stage::poll(&end) {
+            assert!(completion.failure().is_none());
+            completed += 1;
+        }
+    }
+    while completed < posted {
+        assert!(Instant::now() < deadline);
+        completed += u64::from(stage::poll(&end).is_some());
+    }
+    // What is written next lies over all of it.
+    for word in 0..64 {
+        end.memory[0] = round_word(word);
+        let remote = Remote { address: remote.address + word * 8, ..remote };
+        assert_eq!(end.run(Operation::Write { remote, immediate: None }, 8).status, Status::Success);
+    }
+    assert_eq!(end.run(Operation::Read { remote }, 512).status, Status::Success);
+    assert!((0..64).all(|word| end.memory[word as usize] == round_word(word)));
+    end.nic.destroy_qp(&end.qp);
 }
 
 /// A word with eight different bytes.
@@ -65,6 +124,13 @@ fn serve_while_stopped(target: &mut Command, is_mapped: bool) {
         end.memory.fill(0);
         assert_eq!(end.run(Operation::Read { remote }, whole).status, Status::Success);
         assert!(end.memory.iter().all(|word| *word == round_word(7)) && end.qp.stores_directly());
+        let swap = Operation::CompareSwap { remote, compare: round_word(7), swap: 40 };
+        for (operation, before) in [(swap, round_word(7)), (Operation::FetchAdd { remote, add: 2 }, 40)] {
+            assert_eq!(end.run(operation, 8).status, Status::Success);
+            assert_eq!(end.memory[0], before);
+        }
+        assert_eq!(end.run(Operation::Read { remote }, 8).status, Status::Success);
+        assert_eq!(end.memory[0], 42);
     }
     other.go_on();
     // Packets go on where they were.

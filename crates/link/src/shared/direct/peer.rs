@@ -1,7 +1,7 @@
 //! The requester's side: another process's table, and its memory.
 
 use super::claim::Claims;
-use super::protocol::{reach, under_claim};
+use super::protocol::{begin_claim, end_claim, reach};
 use super::published::{SharedFile, address_words};
 use super::restartable::{self, ThreadRecord};
 use super::views::Views;
@@ -9,15 +9,16 @@ use super::{
     ADDRESS_OFFSET, GENERATION_OFFSET, MAGIC_OFFSET, Mapping, OPEN_OFFSET, SCRATCH_OFFSET, SECRET_OFFSET, Shelf,
     TABLE_MAGIC, find_entry, name_of, set_position, word,
 };
+use crate::sync::is_registered_for_fences;
 use host::descriptor::{Descriptor, Opening};
-use latch::{Mutex, Rank};
+use latch::{Guard, Mutex, Rank};
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use wire::access::{Access, Range};
-use wire::{Gid, Key, Qpn, refuse_if};
+use wire::access::{Access, Atomic, Range};
+use wire::{Gid, Qpn, refuse_if};
 
 /// The longest access by a system call, and the longest piece of one by a mapping. The kernel moves 7 GB/s, and the ring
 /// 13 with both processes at work. 16 KiB on 2 processors: WRITE 14.1 -> 5.4 us, READ 12.0 -> 3.3 us.
@@ -25,6 +26,10 @@ pub const PIECE_BYTES: usize = 16 * 1024;
 
 /// The bytes of a WRITE that are stored last, and whole.
 const TAIL_BYTES: usize = 8;
+
+/// So many accesses are made under one claim at most, and so many bytes moved: the peer's deregistration waits for it.
+const CLAIM_MAX_ACCESSES: u32 = 64;
+const CLAIM_MAX_BYTES: usize = PIECE_BYTES;
 
 /// So many accesses that fail one after the other are not by chance.
 pub(super) const FAILURES_MAX: u32 = 16;
@@ -70,7 +75,7 @@ pub struct DirectAccess {
     pub to: Qpn,
     /// Which bytes.
     pub range: Range,
-    /// [`Access::REMOTE_WRITE`] or [`Access::REMOTE_READ`].
+    /// [`Access::REMOTE_WRITE`], [`Access::REMOTE_READ`] or [`Access::REMOTE_ATOMIC`].
     pub access: Access,
 }
 
@@ -164,12 +169,15 @@ impl PeerMemory {
             && self.failures.load(Ordering::Relaxed) < FAILURES_MAX
     }
 
-    /// Whether the region of this key is of a file that this process can map.
+    /// Whether the peer allows this access, in memory that this process can map.
+    pub fn may_store(&self, access: &DirectAccess) -> bool {
+        self.claims.is_some() && self.find(access).is_some_and(|found| found.file.is_some())
+    }
+
+    /// Begins accesses, one after the other. Other threads wait until this is dropped.
     #[inline]
-    pub fn can_map(&self, key: Key) -> bool {
-        let name = name_of(key.value());
-        let entry = || find_entry(Shelf::Regions.places(&self.table.map, name), name);
-        self.claims.is_some() && entry().is_some_and(|[_, _, _, _, file, ..]| file != 0)
+    pub fn begin(&self) -> PeerAccesses<'_> {
+        PeerAccesses { peer: self, turn: self.turn.lock(), record: None, claimed: None }
     }
 
     #[inline]
@@ -209,45 +217,60 @@ impl PeerMemory {
         (allowed && found.offset_of(access).is_some()).then_some(found)
     }
 
-    /// The same, where the last answer may do.
-    #[inline]
-    fn find_again(&self, turn: &mut Turn, access: &DirectAccess) -> Option<(Found, u64)> {
-        if let Some(found) = &turn.found
-            && found.generation == self.generation().load(Ordering::Acquire)
-            && let Some(offset) = found.offset_of(access)
-            && (found.view.is_some() || found.file.is_none())
-        {
-            return Some((*found, offset));
-        }
+    /// The same, with the mapping of its file if there is one, for the next accesses to remember.
+    #[cold]
+    fn find_anew(&self, turn: &mut Turn, access: &DirectAccess) -> Option<Found> {
         let mut found = self.find(access)?;
         if let (Some((file, registration)), Some(_)) = (found.file, &self.claims) {
             let is_published = || self.find(access).is_some_and(|now| now.file == found.file);
             let length = found.access.range.length;
-            let at_once = access.range.length > PIECE_BYTES as u64;
+            // The kernel does neither.
+            let at_once = access.range.length > PIECE_BYTES as u64 || access.access == Access::REMOTE_ATOMIC;
             found.view = turn.views.first_byte(self.table.process, registration, &file, length, at_once, is_published);
         }
         turn.found = Some(found);
-        found.offset_of(access).map(|offset| (found, offset))
+        Some(found)
     }
+}
 
+/// Accesses to the memory of one peer, by the thread that began them.
+#[derive(Debug)]
+pub struct PeerAccesses<'a> {
+    peer: &'a PeerMemory,
+    turn: Guard<'a, Turn>,
+    /// What this thread copies with, once it has.
+    record: Option<ThreadRecord>,
+    /// How much was done under the claim that stands.
+    claimed: Option<Claimed>,
+}
+
+/// What was done under a claim.
+#[derive(Clone, Copy, Default, Debug)]
+struct Claimed {
+    accesses: u32,
+    bytes: usize,
+}
+
+impl PeerAccesses<'_> {
     /// Writes `length` bytes from `source` on into the peer's memory: ascending, the last up to eight of them last.
-    /// None if they were not, or not all, written: then packets say why, or write them.
+    /// None if they were not, or not all, written: then packets say why, or write them. By a system call only if it
+    /// `may_call`, or if the memory can be mapped soon.
     ///
     /// # Safety
     /// As many bytes may be read there, also by the kernel; by the kernel only, if they `may_vanish`.
     #[inline]
     pub unsafe fn write(
-        &self,
+        &mut self,
         access: &DirectAccess,
         source: *const u8,
         length: usize,
-        may_vanish: bool,
+        (may_call, may_vanish): (bool, bool),
     ) -> Option<Moved> {
         // SAFETY: the caller vouches for the bytes, and what the mapping has the protocol.
         let copy = |copy: &Copy<'_>, peer: *mut u8, piece: std::ops::Range<usize>| unsafe {
             copy.run(peer.wrapping_add(piece.start), source.wrapping_add(piece.start), piece.len())
         };
-        self.access(access, (length, may_vanish), copy, || {
+        self.access(access, length, (may_call, may_vanish), copy, |memory| {
             let bulk = length.saturating_sub(TAIL_BYTES);
             let piece = |from: usize, length| libc::iovec {
                 iov_base: source.wrapping_add(from).cast_mut().cast(),
@@ -256,73 +279,146 @@ impl PeerMemory {
             let pieces = [piece(0, bulk), piece(bulk, length - bulk)];
             let pieces = if bulk == 0 { &pieces[1..] } else { &pieces };
             // SAFETY: the caller vouches for the bytes; the call is no point of cancellation.
-            unsafe { libc::syscall(libc::SYS_writev, self.memory.raw(), pieces.as_ptr(), pieces.len()) }
+            unsafe { libc::syscall(libc::SYS_writev, memory, pieces.as_ptr(), pieces.len()) }
         })
     }
 
     /// Reads `length` bytes of the peer's memory to `target`. None if not all were read: packets say why, or read
-    /// them.
+    /// them. By a system call only if it `may_call`, or if the memory can be mapped soon.
     ///
     /// # Safety
     /// As many bytes may be written there, also by the kernel; by the kernel only, if they `may_vanish`.
     #[inline]
     pub unsafe fn read(
-        &self,
+        &mut self,
         access: &DirectAccess,
         target: *mut u8,
         length: usize,
-        may_vanish: bool,
+        (may_call, may_vanish): (bool, bool),
     ) -> Option<Moved> {
         // SAFETY: the caller vouches for the bytes, and what the mapping has the protocol.
         let copy = |copy: &Copy<'_>, peer: *mut u8, piece: std::ops::Range<usize>| unsafe {
             copy.run(target.wrapping_add(piece.start), peer.wrapping_add(piece.start), piece.len())
         };
         // SAFETY: the caller vouches for the bytes; the call is no point of cancellation.
-        self.access(access, (length, may_vanish), copy, || unsafe {
-            libc::syscall(libc::SYS_read, self.memory.raw(), target, length)
+        self.access(access, length, (may_call, may_vanish), copy, |memory| unsafe {
+            libc::syscall(libc::SYS_read, memory, target, length)
         })
+    }
+
+    /// Runs an operation on eight aligned bytes of the peer's, and returns what was there before; none if it was not
+    /// run. The processor runs it: it is one towards the peer's program as well.
+    #[inline]
+    pub fn atomic(&mut self, access: &DirectAccess, operation: Atomic) -> Option<u64> {
+        let (found, offset) = self.find(access)?;
+        let (view, claims) = (found.view?, self.peer.claims.as_ref()?);
+        let view = view.wrapping_add(offset as usize);
+        if access.range.length != 8 || !view.addr().is_multiple_of(8) {
+            return None;
+        }
+        let record = self.record.or_else(restartable::record)?;
+        self.record = Some(record);
+        self.claim(claims, &record, size_of::<u64>());
+        let generation = (self.peer.generation().as_ptr().cast_const(), found.generation);
+        // SAFETY: eight bytes of the mapping, aligned; this thread's record, and a word that lives.
+        unsafe { restartable::atomic_while(&record, generation, view, operation) }
+    }
+
+    /// What the table says of an access; the last answer may do.
+    #[inline]
+    fn find(&mut self, access: &DirectAccess) -> Option<(Found, u64)> {
+        if let Some(found) = &self.turn.found
+            && found.generation == self.peer.generation().load(Ordering::Acquire)
+            && let Some(offset) = found.offset_of(access)
+            && (found.view.is_some() || found.file.is_none())
+        {
+            return Some((*found, offset));
+        }
+        self.end_claim();
+        let found = self.peer.find_anew(&mut self.turn, access)?;
+        found.offset_of(access).map(|offset| (found, offset))
     }
 
     #[inline]
     fn access(
-        &self,
+        &mut self,
         access: &DirectAccess,
-        (length, may_vanish): (usize, bool),
+        length: usize,
+        (may_call, may_vanish): (bool, bool),
         copy: impl Fn(&Copy<'_>, *mut u8, std::ops::Range<usize>) -> bool,
-        call: impl FnOnce() -> libc::c_long,
+        call: impl FnOnce(RawFd) -> libc::c_long,
     ) -> Option<Moved> {
-        let mut turn = self.turn.lock();
-        let (found, offset) = self.find_again(&mut turn, access)?;
-        let generation = (self.generation(), found.generation);
+        let (found, offset) = self.find(access)?;
+        let peer = self.peer;
+        let generation = (peer.generation(), found.generation);
         let address = found.base.wrapping_add(offset);
-        if let (Some(view), Some(claims)) = (found.view, &self.claims)
+        if let (Some(view), Some(claims)) = (found.view, &peer.claims)
             && !may_vanish
             && restartable::fits(address, length)
-            && let Some(record) = restartable::record()
+            && let Some(record) = self.record.or_else(restartable::record)
         {
+            self.record = Some(record);
             let view = view.wrapping_add(offset as usize);
             // Piece by piece: the peer's deregistration waits for one.
-            let copied = (0..length).step_by(PIECE_BYTES).all(|from| {
-                turn.claims_made += 1;
-                let claim = turn.claims_made << 32 | u64::from(record.thread());
+            let mut from = 0;
+            while from < length {
                 let piece = from..length.min(from + PIECE_BYTES);
-                under_claim(claims.word(), claim, || copy(&Copy { record: &record, generation }, view, piece))
-            });
-            return copied.then_some(Moved::ByMapping);
+                from = piece.end;
+                self.claim(claims, &record, piece.len());
+                if !copy(&Copy { record: &record, generation }, view, piece) {
+                    return None;
+                }
+            }
+            return Some(Moved::ByMapping);
         }
-        if length > PIECE_BYTES {
+        self.end_claim();
+        if length > PIECE_BYTES || !may_call && (found.file.is_none() || peer.claims.is_none()) {
             return None;
         }
-        let moved = reach(generation, || set_position(self.memory.raw(), address), call);
+        let memory = peer.memory.raw();
+        let moved = reach(generation, || set_position(memory, address), || call(memory));
         let done = moved == Some(length as libc::c_long);
         if done {
-            if self.failures.load(Ordering::Relaxed) != 0 {
-                self.failures.store(0, Ordering::Relaxed);
+            if peer.failures.load(Ordering::Relaxed) != 0 {
+                peer.failures.store(0, Ordering::Relaxed);
             }
-        } else if moved.is_some() && self.find(access).is_some() {
-            self.failures.fetch_add(1, Ordering::Relaxed);
+        } else if moved.is_some() && peer.find(access).is_some() {
+            peer.failures.fetch_add(1, Ordering::Relaxed);
         }
         done.then_some(Moved::ByKernel)
+    }
+
+    /// Says that this thread is at it, unless it says so already and has not done much since.
+    #[inline]
+    fn claim(&mut self, claims: &Claims, record: &ThreadRecord, bytes: usize) {
+        match &mut self.claimed {
+            Some(claimed) if claimed.accesses < CLAIM_MAX_ACCESSES && claimed.bytes + bytes <= CLAIM_MAX_BYTES => {
+                claimed.accesses += 1;
+                claimed.bytes += bytes;
+            }
+            claimed => {
+                *claimed = Some(Claimed { accesses: 1, bytes });
+                self.turn.claims_made += 1;
+                let claim = self.turn.claims_made << 32 | u64::from(record.thread());
+                begin_claim(claims.word(), claim, is_registered_for_fences());
+            }
+        }
+    }
+
+    #[inline]
+    fn end_claim(&mut self) {
+        if self.claimed.take().is_some()
+            && let Some(claims) = &self.peer.claims
+        {
+            end_claim(claims.word());
+        }
+    }
+}
+
+impl Drop for PeerAccesses<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.end_claim();
     }
 }
 

@@ -28,12 +28,13 @@
 //! | 3 reads the same generation once more, and accesses | 3 waits until the claim is 0, or its thread was off its processor |
 //! | 4 writes 0 into the claim | 4 takes its memory back |
 //!
-//! Between 2 and 3 both have a full fence, so one of them sees the other. 3 of the requester is a sequence that the
+//! Between 2 and 3 both have a full fence, so one of them sees the other. The target's is one in the requester as well,
+//! where the kernel has that (`membarrier`): then the requester spares its own. 3 of the requester is a sequence that the
 //! kernel starts again from the first step, the look at the generation, when it takes the thread from its processor
-//! (`restartable`). So a thread that is stopped in the middle of 3 does nothing with what it saw before, and the target
+//! (`restartable`). It may be done several times under one claim. So a thread that is stopped in the middle of 3 does nothing with what it saw before, and the target
 //! need not wait for it.
 
-use crate::sync::{AtomicU64, Ordering, fence};
+use crate::sync::{AtomicU64, Ordering, fence, heavy_fence, light_fence};
 
 /// No process has memory there: the access fails.
 pub(crate) const NO_MEMORY_ADDRESS: u64 = 0x7fff_ffff_ffff_f000;
@@ -103,20 +104,26 @@ pub(crate) fn is_current((generation, known): (&AtomicU64, u64)) -> bool {
     generation.load(Ordering::Acquire) == known
 }
 
-/// The requester: calls `access`, which looks at the generation itself, under a claim of that thread.
+/// The requester: from here on accesses may begin, each of which looks at the generation itself. Where the fence of the
+/// target reaches this process, it needs none of its own.
 #[inline]
-pub(crate) fn under_claim<T>(claim: &AtomicU64, thread: u64, access: impl FnOnce() -> T) -> T {
-    claim.store(thread, Ordering::Relaxed);
-    fence(Ordering::SeqCst);
-    let done = access();
-    claim.store(0, Ordering::Release);
-    done
+pub(crate) fn begin_claim(claim: &AtomicU64, thread: u64, is_reached: bool) {
+    // What was done under the claim before is done.
+    claim.store(thread, Ordering::Release);
+    if is_reached { light_fence() } else { fence(Ordering::SeqCst) }
 }
 
-/// The target: what was taken out of the table is not found again. Before it ends accesses.
-pub(crate) fn end_generation(generation: &AtomicU64) {
+/// The requester: none is under way any more.
+#[inline]
+pub(crate) fn end_claim(claim: &AtomicU64) {
+    claim.store(0, Ordering::Release);
+}
+
+/// The target: what was taken out of the table is not found again. Before it ends accesses; whether there are peers that
+/// make claims, it has to say.
+pub(crate) fn end_generation(generation: &AtomicU64, has_claims: bool) {
     generation.fetch_add(1, Ordering::Release);
-    fence(Ordering::SeqCst);
+    if has_claims { heavy_fence() } else { fence(Ordering::SeqCst) }
 }
 
 /// The target: waits until an access by a mapping is over. `is_off_processor` says of the thread of a claim that it did

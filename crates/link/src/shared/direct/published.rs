@@ -172,8 +172,10 @@ impl Published {
 
     /// Ends accesses by what is not in the table any more.
     fn end_accesses(&self) {
-        end_generation(word(&self.map, GENERATION_OFFSET));
-        self.grants.lock().retain(|grant| match grant.upgrade() {
+        let mut grants = self.grants.lock();
+        let has_claims = grants.iter().filter_map(Weak::upgrade).any(|grant| grant.claims.is_some());
+        end_generation(word(&self.map, GENERATION_OFFSET), has_claims);
+        grants.retain(|grant| match grant.upgrade() {
             Some(grant) => {
                 grant.end_access();
                 true
@@ -273,7 +275,7 @@ impl Drop for Grant {
     fn drop(&mut self) {
         if self.published.is_ours() {
             let _ = self.published.take_out(Shelf::Grants, self.number);
-            end_generation(word(&self.published.map, GENERATION_OFFSET));
+            end_generation(word(&self.published.map, GENERATION_OFFSET), self.claims.is_some());
             self.end_access();
         }
     }

@@ -4,6 +4,7 @@
 //! is none.
 
 use std::sync::atomic::{AtomicIsize, Ordering};
+use wire::access::Atomic;
 
 /// How often a copy is begun before it is left to another way.
 const MAX_ATTEMPTS: u32 = 8;
@@ -43,6 +44,7 @@ pub(super) fn record() -> Option<ThreadRecord> {
 
 /// The record of the thread that asked for it, and the thread's number.
 #[cfg_attr(not(all(target_arch = "x86_64", target_env = "gnu", not(miri))), allow(dead_code))]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct ThreadRecord {
     first: *mut u8,
     thread: u32,
@@ -125,6 +127,44 @@ pub(super) unsafe fn copy_while(
         }
     }
     false
+}
+
+/// Runs an operation on eight aligned bytes as one, if the word at `generation` says `expected` then. Returns what was
+/// there before; none if it was not run.
+///
+/// # Safety
+/// This thread's record. The bytes and the word live, and the bytes may be written.
+pub(super) unsafe fn atomic_while(
+    record: &ThreadRecord,
+    (generation, expected): (*const u64, u64),
+    at: *mut u8,
+    operation: Atomic,
+) -> Option<u64> {
+    for _ in 0..MAX_ATTEMPTS {
+        // SAFETY: as of this function.
+        let (outcome, before) = unsafe {
+            match operation {
+                Atomic::FetchAdd { add } => record.fetch_add(generation, expected, at, add),
+                Atomic::CompareSwap { compare, swap } => record.compare_swap(generation, expected, at, compare, swap),
+                Atomic::Write { .. } => return None,
+            }
+        };
+        if outcome != STORE_INTERRUPTED {
+            return (outcome == STORE_DONE).then_some(before);
+        }
+    }
+    None
+}
+
+#[cfg(not(all(target_arch = "x86_64", target_env = "gnu", not(miri))))]
+impl ThreadRecord {
+    unsafe fn fetch_add(&self, _: *const u64, _: u64, _: *mut u8, _: u64) -> (u64, u64) {
+        (STORE_INTERRUPTED, 0)
+    }
+
+    unsafe fn compare_swap(&self, _: *const u64, _: u64, _: *mut u8, _: u64, _: u64) -> (u64, u64) {
+        (STORE_INTERRUPTED, 0)
+    }
 }
 
 #[cfg(not(all(target_arch = "x86_64", target_env = "gnu", not(miri))))]
@@ -262,6 +302,81 @@ macro_rules! attempt {
     };
 }
 
+/// An attempt at an operation of one instruction, which ends the sequence: what interrupts it comes before or after it.
+#[cfg(all(target_arch = "x86_64", target_env = "gnu", not(miri)))]
+macro_rules! attempt_atomic {
+    ($self:ident, $generation:ident, $expected:ident, $at:ident, $operation:literal, $($operand:tt)*) => {{
+        let outcome: u64;
+        // SAFETY: the caller's eight bytes and word; the record is this thread's, and the code of the sequence stays
+        // where it is for as long as the process has it.
+        unsafe {
+            std::arch::asm!(
+                "lea {outcome}, [rip + 28f]",
+                "mov qword ptr [{record} + 8], {outcome}",
+                "20:",
+                "cmp qword ptr [{generation}], {expected}",
+                "jne 26f",
+                $operation,
+                "25:",
+                "mov {outcome:e}, {yes}",
+                "jmp 29f",
+                ".byte 0x0f, 0xb9, 0x3d",
+                ".long 0x53053053",
+                "27:",
+                "mov {outcome:e}, {interrupted}",
+                "jmp 29f",
+                "26:",
+                "mov {outcome:e}, {no}",
+                "29:",
+                ".pushsection __rseq_cs, \"aw\"",
+                ".balign 32",
+                "28:",
+                ".long 0, 0",
+                ".quad 20b, 25b - 20b, 27b",
+                ".popsection",
+                record = in(reg) $self.first,
+                generation = in(reg) $generation,
+                expected = in(reg) $expected,
+                at = in(reg) $at,
+                outcome = out(reg) outcome,
+                yes = const STORE_DONE,
+                no = const STORE_REFUSED,
+                interrupted = const STORE_INTERRUPTED,
+                $($operand)*
+                options(nostack),
+            );
+        }
+        outcome
+    }};
+}
+
+#[cfg(all(target_arch = "x86_64", target_env = "gnu", not(miri)))]
+impl ThreadRecord {
+    unsafe fn fetch_add(&self, generation: *const u64, expected: u64, at: *mut u8, add: u64) -> (u64, u64) {
+        let mut value = add;
+        let outcome = attempt_atomic!(
+            self, generation, expected, at, "lock xadd qword ptr [{at}], {value}", value = inout(reg) value,
+        );
+        (outcome, value)
+    }
+
+    unsafe fn compare_swap(
+        &self,
+        generation: *const u64,
+        expected: u64,
+        at: *mut u8,
+        compare: u64,
+        swap: u64,
+    ) -> (u64, u64) {
+        let mut value = compare;
+        let outcome = attempt_atomic!(
+            self, generation, expected, at, "lock cmpxchg qword ptr [{at}], {swap}",
+            swap = in(reg) swap, inout("rax") value,
+        );
+        (outcome, value)
+    }
+}
+
 attempt!(copy_8, "");
 attempt!(copy_4, ":e");
 attempt!(copy_2, ":x");
@@ -306,6 +421,45 @@ mod tests {
         {
             assert_eq!(fits(address, length), is_right, "{length} at {address:#x}");
         }
+    }
+
+    #[test]
+    fn atomics_return_what_was_there_and_run_while_it_is_allowed() {
+        let Some(record) = record() else { panic!("the C library of this machine has no restartable sequences") };
+        let (generation, word) = (AtomicU64::new(7), AtomicU64::new(40));
+        // SAFETY: live words, and this thread's record.
+        let run = |expected, operation| unsafe {
+            atomic_while(&record, (generation.as_ptr(), expected), word.as_ptr().cast(), operation)
+        };
+        assert_eq!(run(7, Atomic::FetchAdd { add: 2 }), Some(40));
+        assert_eq!(run(7, Atomic::CompareSwap { compare: 41, swap: 1 }), Some(42));
+        assert_eq!(run(7, Atomic::CompareSwap { compare: 42, swap: 50 }), Some(42));
+        assert_eq!(run(8, Atomic::FetchAdd { add: 2 }), None);
+        assert_eq!(run(8, Atomic::CompareSwap { compare: 50, swap: 2 }), None);
+        assert_eq!(run(7, Atomic::FetchAdd { add: u64::MAX }), Some(50));
+        assert_eq!(word.load(Ordering::Relaxed), 49);
+    }
+
+    #[test]
+    fn no_addition_is_lost_or_made_twice_by_an_interruption() {
+        let (generation, word) = (AtomicU64::new(0), AtomicU64::new(0));
+        let made: u64 = std::thread::scope(|scope| {
+            let adders: Vec<_> = (0..4)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let record = record().expect("restartable sequences");
+                        // SAFETY: live words, and this thread's record.
+                        let add = || unsafe {
+                            let word = word.as_ptr().cast();
+                            atomic_while(&record, (generation.as_ptr(), 0), word, Atomic::FetchAdd { add: 1 })
+                        };
+                        (0..200_000).filter(|_| add().is_some()).count() as u64
+                    })
+                })
+                .collect();
+            adders.into_iter().map(|adder| adder.join().unwrap()).sum()
+        });
+        assert_eq!(word.load(Ordering::Relaxed), made);
     }
 
     /// A copy that is interrupted by the timer all the time: begun again until it was never interrupted, or given up.

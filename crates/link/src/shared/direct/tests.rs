@@ -58,7 +58,7 @@ impl Pair {
 
     fn write(&self, access: &DirectAccess, bytes: &[u8]) -> bool {
         // SAFETY: live bytes.
-        unsafe { self.peer.write(access, bytes.as_ptr(), bytes.len(), false) }.is_some()
+        unsafe { self.peer.begin().write(access, bytes.as_ptr(), bytes.len(), (true, false)) }.is_some()
     }
 }
 
@@ -103,7 +103,7 @@ fn bytes_go_where_the_table_says_and_nowhere_else() {
     let reads = DirectAccess { access: Access::REMOTE_READ, ..access(0x1003, 13) };
     let mut read = [0; 13];
     // SAFETY: live bytes.
-    assert!(unsafe { pair.peer.read(&reads, read.as_mut_ptr(), 13, false) }.is_some());
+    assert!(unsafe { pair.peer.begin().read(&reads, read.as_mut_ptr(), 13, (true, false)) }.is_some());
     assert_eq!(&read, b"thirteen byte");
     let whole = access(0x1000, 8);
     for wrong in [
@@ -170,7 +170,7 @@ fn memory_of_a_file_is_mapped_after_a_few_accesses_and_not_after_it_was_taken_ba
         pair.lend_of(words, memory.file());
         // SAFETY: live bytes.
         let write = |address, bytes: &[u8]| unsafe {
-            pair.peer.write(&access(address, bytes.len() as u64), bytes.as_ptr(), bytes.len(), false)
+            pair.peer.begin().write(&access(address, bytes.len() as u64), bytes.as_ptr(), bytes.len(), (true, false))
         };
         let ways: Vec<_> = (0..6).map(|round| write(0x1008, &[round; 16])).collect();
         assert_eq!(ways[0], Some(Moved::ByKernel));
@@ -182,12 +182,12 @@ fn memory_of_a_file_is_mapped_after_a_few_accesses_and_not_after_it_was_taken_ba
         // SAFETY: live bytes.
         let way = unsafe {
             let reads = DirectAccess { access: Access::REMOTE_READ, ..access(0x1010, 3) };
-            pair.peer.read(&reads, read.as_mut_ptr(), 3, false);
-            pair.peer.read(&reads, read.as_mut_ptr(), 3, false)
+            pair.peer.begin().read(&reads, read.as_mut_ptr(), 3, (true, false));
+            pair.peer.begin().read(&reads, read.as_mut_ptr(), 3, (true, false))
         };
         assert_eq!((way, read), (Some(Moved::ByMapping), [7, 8, 8]));
         // SAFETY: live bytes.
-        let way = unsafe { pair.peer.write(&access(0x1010, 8), [7; 8].as_ptr(), 8, true) };
+        let way = unsafe { pair.peer.begin().write(&access(0x1010, 8), [7; 8].as_ptr(), 8, (true, true)) };
         assert_eq!(way, Some(Moved::ByKernel), "memory of this process that may vanish");
         assert_eq!(write(0x10f8, &[1; 16]), None, "past the end");
         pair.published.withdraw_region(REGION_KEY);
@@ -205,7 +205,7 @@ fn a_descriptor_of_another_file_is_not_mapped() {
         pair.lend_of(memory.words(32), Some(file));
         for _ in 0..20 {
             // SAFETY: live bytes.
-            let way = unsafe { pair.peer.write(&access(0x1000, 8), [1; 8].as_ptr(), 8, false) };
+            let way = unsafe { pair.peer.begin().write(&access(0x1000, 8), [1; 8].as_ptr(), 8, (true, false)) };
             assert_eq!(way, Some(Moved::ByKernel));
         }
         pair.published.withdraw_region(REGION_KEY);

@@ -1,6 +1,6 @@
 //! A small network around the window: what it does to a receiver, and what that does to it.
 
-use super::{FULL_PACKET, STOCK_BUFFER, Window, WindowConfig, ask, at};
+use super::{FULL_PACKET, LostBehind, STOCK_BUFFER, Window, WindowConfig, ask, at};
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -133,7 +133,7 @@ impl Network {
             Event::Missed(packet) => {
                 let window = &mut self.processes[packet.process].window;
                 window.release(FULL_PACKET);
-                window.lost(now, 4096, false);
+                window.lost(now, 4096, LostBehind::Unknown);
             }
             Event::Arrives(packet) => {
                 self.buffer.push_back(packet);
