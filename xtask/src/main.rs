@@ -31,6 +31,7 @@ mod programs;
 mod purity;
 mod release;
 mod rooms;
+mod sanitizers;
 mod soak;
 mod sources;
 mod strangers;
@@ -117,6 +118,8 @@ enum Task {
     ///
     /// It takes target/dist, and some minutes: it is no part of `test`.
     Cards(cards::Options),
+    /// Builds perftest and rdma-core's examples with sanitizers, and runs them on the NIC.
+    Sanitizers(sanitizers::Options),
     /// Run, for each rule of verbs that `ubiverbs run --check` and `--why` know, a C program that breaks it and one that
     /// does not: tests/checks.
     Checks {
@@ -246,6 +249,7 @@ fn main() -> ExitCode {
         Task::Aarch64(options) => aarch64::check(&root, &options).map(|note| println!("{note}")),
         Task::Interop(options) => interop::run(&root, &options),
         Task::Cards(options) => cards::run(&root, &options),
+        Task::Sanitizers(options) => sanitizers::run(&root, &options).map(|said| println!("{said}")),
         Task::Soak(options) => soak::run(&root, &options),
         Task::Gpu(options) => gpu::check(&root, &options),
         Task::Attack(options) => attack::run(&root, &options),

@@ -6,6 +6,7 @@
 
 pub(crate) mod host_share;
 pub(crate) mod ledger;
+mod ledger_books;
 mod ledger_fibers;
 pub(crate) mod nic_links;
 pub(crate) mod progress_state;

@@ -345,13 +345,13 @@ impl Completer {
                 let verdict = match (blocked, echo) {
                     (true, _) => self.implied(now, connection),
                     (false, true) => Verdict::Drop(DropReason::AfterRetry),
-                    // What is missing is a request for a long answer, which is not sent twice: the peer takes nothing
-                    // behind it. All that was asked is asked again, which costs little.
-                    (false, false) if self.asks_all_again() => self.retry(RetryCause::SequenceNak, connection),
                     // It was lost again. The peer lives, and this is no other failure.
-                    (false, false) if self.repeated.is_some() => Verdict::Repeat(RetryCause::SequenceNak),
+                    (false, false) if self.repeated.is_some() => match self.asks_all_again() {
+                        true => Verdict::GoBack(RetryCause::SequenceNak),
+                        false => Verdict::Repeat(RetryCause::SequenceNak),
+                    },
                     (false, false) => match self.retry(RetryCause::SequenceNak, connection) {
-                        Verdict::GoBack(cause) if self.may_keep() => Verdict::Repeat(cause),
+                        Verdict::GoBack(cause) if self.may_keep() && !self.asks_all_again() => Verdict::Repeat(cause),
                         verdict => verdict,
                     },
                 };
@@ -576,8 +576,9 @@ impl Completer {
         Verdict::GoBack(repeated.cause)
     }
 
-    /// Whether the oldest packet asks for a long answer, of a peer that has not shown that it keeps what comes behind a
-    /// packet that is missing.
+    /// Whether all requests are to be asked again where the oldest is missing: it asks for a long answer, so it is not
+    /// sent twice, and a peer that has not shown yet that it keeps what comes behind a missing packet takes nothing. To
+    /// ask again costs little.
     fn asks_all_again(&self) -> bool {
         !self.has_kept_behind && self.asked_before(self.una).is_some_and(|psns| psns > MAX_COPIED_ANSWER)
     }

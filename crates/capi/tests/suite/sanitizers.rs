@@ -79,13 +79,13 @@ const MISTAKES: [Mistake; 8] = [
 ];
 
 /// The program, built with a sanitizer or none.
-fn compile(compiler: &str, sanitizer: Option<&str>) -> PathBuf {
+fn compile(compiler: &str, sanitizer: Option<&str>, options: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c/sanitized.c");
-    let name = format!("sanitized-{compiler}-{}", sanitizer.unwrap_or("plain"));
+    let name = format!("sanitized-{compiler}-{}{}", sanitizer.unwrap_or("plain"), options.concat());
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let mut command = Command::new(compiler);
     command.args(["-Wall", "-Wextra", "-Wno-missing-field-initializers", "-g", "-O1", "-fno-inline"]);
-    command.args(sanitizer.map(|sanitizer| format!("-fsanitize={sanitizer}")));
+    command.args(sanitizer.map(|sanitizer| format!("-fsanitize={sanitizer}"))).args(options);
     command.arg("-o").arg(&program).arg(source).arg("-L").arg(directory());
     let compiled = command.args(["-lrdmacm", "-libverbs", "-lpthread"]).output();
     let compiled = compiled.unwrap_or_else(|e| panic!("{compiler}: {e}; apt-get install gcc clang"));
@@ -121,7 +121,7 @@ fn mistakes_are_found(who: &str, tool: &[&str], program: &Path) {
 fn sanitizers_start_and_find_what_is_wrong_and_nothing_else() {
     let _turn = alone();
     for (compiler, sanitizer) in BUILDS {
-        let program = compile(compiler, Some(sanitizer));
+        let program = compile(compiler, Some(sanitizer), &[]);
         let is_reported = |said: &str| said.contains("Sanitizer") || said.contains("runtime error");
         for link in [Link::SharedMemory, Link::Udp] {
             let (ended, said) = run(link, &[], &program, &[]);
@@ -136,7 +136,7 @@ fn sanitizers_start_and_find_what_is_wrong_and_nothing_else() {
 #[test]
 fn address_sanitizer_lets_the_work_go_on_if_it_is_told_to() {
     let _turn = alone();
-    let program = compile("cc", Some("address"));
+    let program = compile("cc", Some("address"), &[]);
     let goes_on = ["env", "ASAN_OPTIONS=halt_on_error=0:suppress_equal_pcs=0"];
     let (ended, said) = run(Link::SharedMemory, &goes_on, &program, &["freed-receive"]);
     // The receive that was posted, and the message that landed.
@@ -145,9 +145,17 @@ fn address_sanitizer_lets_the_work_go_on_if_it_is_told_to() {
 }
 
 #[test]
+fn a_runtime_of_another_version_is_left_alone() {
+    let _turn = alone();
+    let program = compile("cc", None, &["-DOTHER_VERSION", "-rdynamic"]);
+    let (ended, said) = run(Link::SharedMemory, &[], &program, &[]);
+    assert!(ended.status.success() && said.contains("ThreadSanitizer of this program has no "), "{said}");
+}
+
+#[test]
 fn valgrind_finds_what_is_wrong_and_nothing_else() {
     let _turn = alone();
-    let program = compile("cc", None);
+    let program = compile("cc", None, &[]);
     for tool in TOOLS {
         let name = format!("--tool={tool}");
         let valgrind = ["valgrind", "--error-exitcode=9", "--quiet", &name];

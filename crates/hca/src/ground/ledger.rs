@@ -8,15 +8,19 @@
 //! | a peer's WRITE lands | its bytes are initialised | atomic loads of them come after all that was posted before |
 //! | a completion is polled | what it is of is initialised | what follows comes after that work, and after all that was posted |
 //!
+//! Two accesses of the NIC's are never reported as a race: what two queue pairs place in the same buffer, or send from it
+//! meanwhile, is the program's own choice (`ibv_srq_pingpong` does), and nothing here knows what its peers wait for. So
+//! each comes after those before it that touched the same bytes.
+//!
 //! ThreadSanitizer may call functions of the program when it reports. So what lands, which it does under locks, is noted
 //! and told by the next call that posts or polls, before that call orders anything.
 
+use super::ledger_books::{Books, Piece, PostedTo, RecentAccess, Untold, Work};
 use super::ledger_fibers::{Fibers, Side};
 use latch::sanitizer::{self, Step, Token};
 use latch::{Mutex, Rank};
 use memory::Memory;
 use std::cell::Cell;
-use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use transport::{
     Completion, CompletionKind, Data, Operation, Queue, ReceiveRequest, SendFlags, SendRequest, Sge, Status,
@@ -27,98 +31,8 @@ use wire::{Qpn, Srqn};
 /// Work that is kept of a queue. More can be under way only where completions are never polled.
 const MAX_KEPT_WORK: usize = 1 << 16;
 
-/// Where work was posted.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-enum PostedTo {
-    Sends(Qpn),
-    Receives(Qpn),
-    Shared(Srqn),
-}
-
-impl PostedTo {
-    fn of(queue: Queue, qpn: Qpn) -> PostedTo {
-        match queue {
-            Queue::Send => PostedTo::Sends(qpn),
-            Queue::Receive => PostedTo::Receives(qpn),
-            Queue::Shared(srqn) => PostedTo::Shared(srqn),
-        }
-    }
-}
-
-/// Bytes of the program: an address that is never followed here, and a length.
-#[derive(Clone, Copy, Debug)]
-struct Piece {
-    start: usize,
-    length: usize,
-}
-
-impl Piece {
-    fn first(self) -> *const u8 {
-        std::ptr::with_exposed_provenance(self.start)
-    }
-
-    fn has(self, address: usize) -> bool {
-        address.wrapping_sub(self.start) < self.length
-    }
-}
-
-#[derive(Debug)]
-struct Work {
-    wr_id: u64,
-    signaled: bool,
-    is_send: bool,
-    /// The NIC writes the pieces; else it reads them.
-    fills: bool,
-    pieces: Vec<Piece>,
-    /// What has been placed and is withheld.
-    landed: Vec<Piece>,
-    /// The queue pair that took it from a shared queue, as far as that is known.
-    taker: Option<Qpn>,
-    /// It will complete: what lands from now on is of later work.
-    finished: bool,
-    /// The call that posted it.
-    stack: Arc<[usize]>,
-    /// Comes after what the NIC did for it.
-    done: Arc<Token>,
-}
-
-impl Work {
-    fn has(&self, address: usize) -> bool {
-        self.pieces.iter().any(|piece| piece.has(address))
-    }
-
-    /// The program knows what was placed: so many bytes, or as many as it has room for.
-    fn hand_over(&self, mut bytes: usize) {
-        for piece in &self.pieces {
-            let length = piece.length.min(bytes);
-            sanitizer::hand_over(piece.first(), length);
-            bytes -= length;
-        }
-        self.give_back();
-    }
-
-    /// What was withheld counts as initialised.
-    fn give_back(&self) {
-        self.landed.iter().for_each(|piece| sanitizer::hand_over(piece.first(), piece.length));
-    }
-}
-
-/// What a fiber is still to do.
-#[derive(Debug)]
-enum Untold {
-    Landed { qpn: Qpn, piece: Piece, stack: Arc<[usize]> },
-    Finished { qpn: Qpn, done: Arc<Token> },
-}
-
-#[derive(Debug, Default)]
-struct Books {
-    queues: HashMap<PostedTo, VecDeque<Work>>,
-    /// Queue pairs all of whose sends complete.
-    signal_all: HashSet<Qpn>,
-    /// Who the peer is, in words.
-    peers: HashMap<Qpn, String>,
-    untold: Vec<Untold>,
-}
+/// Accesses that are kept to be put before later ones.
+const MAX_RECENT_ACCESSES: usize = 1024;
 
 /// See the module.
 #[derive(Debug)]
@@ -163,6 +77,7 @@ impl Ledger {
         if !Ledger::is_kept() {
             return;
         }
+        self.settle(|access| access.fiber.0 == qpn);
         let mut books = self.books.lock();
         let gone = [PostedTo::Sends(qpn), PostedTo::Receives(qpn)].map(|queue| books.queues.remove(&queue));
         if is_gone {
@@ -176,6 +91,45 @@ impl Ledger {
         }
     }
 
+    /// Nothing is done with a region any more: what the program does with its memory from now on comes after what was.
+    pub fn deregistered(&self) {
+        if Ledger::is_kept() {
+            self.settle(|_| true);
+        }
+    }
+
+    /// What the program does from now on comes after these accesses.
+    fn settle(&self, which: impl Fn(&RecentAccess) -> bool) {
+        if !sanitizer::follows_accesses() {
+            return;
+        }
+        self.flush();
+        let recent: Vec<Arc<Token>> = {
+            let books = self.books.lock();
+            books.recent.iter().filter(|access| which(access)).map(|access| Arc::clone(&access.after)).collect()
+        };
+        recent.iter().for_each(|after| after.acquire());
+    }
+
+    /// A fiber touches bytes after `posted`, and after earlier accesses of the same bytes.
+    fn access(&self, fiber: (Qpn, Side), posted: &Token, piece: Piece, writes: bool, stack: &[usize]) {
+        let after = Arc::new(Token::new());
+        let before: Vec<Arc<Token>> = {
+            let mut books = self.books.lock();
+            let met = |access: &&RecentAccess| access.piece.meets(piece);
+            let before = books.recent.iter().filter(met).map(|access| Arc::clone(&access.after)).collect();
+            books.recent.retain(|access| access.fiber != fiber || !piece.covers(access.piece));
+            if books.recent.len() >= MAX_RECENT_ACCESSES {
+                books.recent.pop_front();
+            }
+            books.recent.push_back(RecentAccess { fiber, piece, after: Arc::clone(&after) });
+            before
+        };
+        let steps = [Step::Acquire(posted)].into_iter().chain(before.iter().map(|before| Step::Acquire(before)));
+        let access = Step::Access { start: piece.first(), length: piece.length, writes, stack };
+        self.fibers.run(fiber.0, fiber.1, steps.chain([access, Step::Release(&after)]));
+    }
+
     /// A shared receive queue is gone.
     pub fn forget_shared(&self, srqn: Srqn) {
         if Ledger::is_kept() {
@@ -187,7 +141,7 @@ impl Ledger {
     /// These sends are about to be posted by `subject`, whose peer is this.
     pub fn sends(&self, memory: &Memory, subject: Subject, peer: String, requests: &[SendRequest<'_>]) {
         self.flush();
-        self.books.lock().peers.insert(subject.qpn, peer);
+        self.note_peer(subject.qpn, peer);
         let stack = stack_of_call();
         for request in requests {
             let (reads, fills) = match request.operation {
@@ -207,28 +161,29 @@ impl Ledger {
             };
             CURRENT_WORK.set(None);
             for piece in pieces.iter().filter(|_| reads) {
-                sanitizer::judge_initialised(piece.first(), piece.length, || {
-                    let (name, peer) = (request.operation.name(), self.peer(subject.qpn));
-                    let (qpn, wr_id) = (subject.qpn.value(), request.wr_id);
-                    format!(
-                        "queue pair {qpn:#x}{peer} is to send {} bytes at {:#x} ({name}, wr_id {wr_id:#x}), and not all of \
+                sanitizer::judge_initialised(
+                    piece.first(),
+                    piece.length,
+                    || self.withholds(*piece),
+                    || {
+                        let (name, peer) = (request.operation.name(), self.peer(subject.qpn));
+                        let (qpn, wr_id) = (subject.qpn.value(), request.wr_id);
+                        format!(
+                            "queue pair {qpn:#x}{peer} is to send {} bytes at {:#x} ({name}, wr_id {wr_id:#x}), and not all of \
                          them are initialised",
-                        piece.length, piece.start
-                    )
-                });
+                            piece.length, piece.start
+                        )
+                    },
+                );
             }
             let done = Arc::new(Token::new());
             if sanitizer::follows_accesses() {
                 let posted = Token::new();
                 posted.release();
-                let accesses = pieces.iter().map(|piece| Step::Access {
-                    start: piece.first(),
-                    length: piece.length,
-                    writes: fills,
-                    stack: &stack,
-                });
-                let steps = [Step::Acquire(&posted)].into_iter().chain(accesses).chain([Step::Release(&done)]);
-                self.fibers.run(subject.qpn, Side::Sends, steps);
+                for piece in &pieces {
+                    self.access((subject.qpn, Side::Sends), &posted, *piece, fills, &stack);
+                }
+                self.fibers.run(subject.qpn, Side::Sends, [Step::Release(&done)]);
                 if let Data::Inline(_) = request.data {
                     // The buffer is the program's again when the call returns.
                     done.acquire();
@@ -274,6 +229,11 @@ impl Ledger {
             self.keep(srqn.map_or(PostedTo::Receives(subject.qpn), PostedTo::Shared), work);
         }
         self.posted.release();
+    }
+
+    /// Who the peer of a queue pair is, in words.
+    pub fn note_peer(&self, qpn: Qpn, peer: String) {
+        self.books.lock().peers.insert(qpn, peer);
     }
 
     fn keep(&self, queue: PostedTo, work: Work) {
@@ -419,9 +379,7 @@ impl Ledger {
             for untold in untold {
                 match untold {
                     Untold::Landed { qpn, piece, stack } => {
-                        let (start, length) = (piece.first(), piece.length);
-                        let access = Step::Access { start, length, writes: true, stack: &stack };
-                        self.fibers.run(qpn, Side::Receives, [Step::Acquire(&self.posted), access]);
+                        self.access((qpn, Side::Receives), &self.posted, piece, true, &stack);
                     }
                     Untold::Finished { qpn, done } => {
                         self.fibers.run(qpn, Side::Receives, [Step::Release(&done)]);
@@ -447,24 +405,15 @@ impl Ledger {
         }
     }
 
+    /// Whether some of these bytes have been placed and the program is not told yet. That it sends them all the same is
+    /// no use of uninitialised memory.
+    fn withholds(&self, piece: Piece) -> bool {
+        let books = self.books.lock();
+        books.queues.values().flatten().flat_map(|work| &work.landed).any(|landed| landed.meets(piece))
+    }
+
     fn peer(&self, qpn: Qpn) -> String {
         self.books.lock().peers.get(&qpn).cloned().unwrap_or_default()
-    }
-}
-
-impl Books {
-    /// The work of a queue pair that fills this address.
-    fn filled(&mut self, qpn: Qpn, address: usize) -> Option<&mut Work> {
-        let fits = |work: &&mut Work| work.fills && !work.finished && work.has(address);
-        let own = [PostedTo::Receives(qpn), PostedTo::Sends(qpn)];
-        let mine = own
-            .into_iter()
-            .find(|queue| self.queues.get_mut(queue).is_some_and(|kept| kept.iter_mut().any(|work| fits(&work))));
-        if let Some(queue) = mine {
-            return self.queues.get_mut(&queue)?.iter_mut().find(|work| fits(work));
-        }
-        let shared = self.queues.iter_mut().filter(|(queue, _)| matches!(queue, PostedTo::Shared(_)));
-        shared.flat_map(|(_, kept)| kept).find(|work| fits(work) && work.taker.is_none_or(|taker| taker == qpn))
     }
 }
 

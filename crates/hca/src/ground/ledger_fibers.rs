@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use wire::Qpn;
 
-/// Fibers at a time: the runtime has room for some thousand threads. Queue pairs beyond share those of [`OTHERS`].
-const MAX_OWNERS: usize = 128;
+/// Fibers at a time, three for a queue pair: the runtime has room for some thousand threads. Queue pairs beyond share
+/// those of [`OTHERS`].
+const MAX_OWNERS: usize = 3 * 128;
 const OTHERS: Qpn = Qpn::new(0);
 
 /// How long a thread waits for another one that tells of what has landed. That one may be in a function of the program,

@@ -41,7 +41,9 @@ impl Nic {
         request: &ReceiveRequest<'_>,
         post: impl FnOnce() -> Result<(), E>,
     ) -> Result<(), E> {
-        self.judge_receive(qp.judged().0, None, request, post)
+        let (subject, peer) = qp.judged();
+        self.ground.ledger.note_peer(subject.qpn, peer);
+        self.judge_receive(subject, None, request, post)
     }
 
     /// Posts a receive of such a program to a shared queue.

@@ -114,6 +114,7 @@ impl Nic {
     /// Takes a key away. When this returns, nothing touches the memory through it any more.
     pub fn deregister(&self, key: Key) -> Result<(), Error> {
         self.memory().deregister(key)?;
+        self.ground.ledger.deregistered();
         // Keys that are free rest before they are given out again: no other region has it yet.
         self.called(None, || Call::DeregisterMemory { key });
         Ok(())
