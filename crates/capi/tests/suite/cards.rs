@@ -2,6 +2,7 @@
 //! call with the same errno, and succeed on the NIC as it is.
 
 use crate::library::{Link, alone, compile, on_link, show, succeed};
+use std::time::{Duration, Instant};
 
 /// A pattern, the card on which it fails, and its errno there.
 const PATTERNS: &[(&str, &str, i32)] = &[
@@ -65,6 +66,31 @@ fn what_cards_leave_out_of_completions_stays_as_it_was() {
     tells("rxe", &[&rxe, &work, overrun, "rkey of local memory is 0", "iova at another place of a page 22"]);
     tells("", &["iova at another place of a page 0", "rkey of local memory is shown", "empty region 0"]);
     tells("siw", &["empty region 22", "completions: not connected by hand"]);
+}
+
+#[test]
+fn a_card_that_is_not_connected_by_hand_is_connected_by_the_connection_manager() {
+    let _turn = alone();
+    let rping = |side: &str| {
+        let mut command = on_link(Link::SharedMemory, "rping");
+        command.args([side, "-a", "127.0.0.1", "-p", "18777", "-C", "5", "-v", "-V"]);
+        command.env("UBIVERBS_NIC", "siw").env("UBIVERBS_NICS", "1");
+        command
+    };
+    let mut server = rping("-s").spawn().expect("rping is there: apt-get install rdmacm-utils");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    // Refused as long as the server does not listen.
+    let client = loop {
+        let output = rping("-c").output().expect("rping starts");
+        if output.status.success() || Instant::now() > deadline {
+            break output;
+        }
+    };
+    if !client.status.success() {
+        server.kill().expect("it runs");
+    }
+    let ended = server.wait().expect("it ends");
+    assert!(client.status.success() && ended.success(), "{}", show("rping", &client));
 }
 
 #[test]
