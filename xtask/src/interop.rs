@@ -9,6 +9,7 @@ mod image;
 mod marks;
 mod matrix;
 mod packages;
+mod siw;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -82,7 +83,8 @@ pub fn run(root: &Path, options: &Options) -> Result<(), String> {
     let cards = place.join(CARDS);
     let source = root.join("crates/capi/tests/c").join(CARDS).with_extension("c");
     process::run(Command::new("cc").args(["-O2", "-Wall", "-o"]).arg(&cards).arg(source).arg("-libverbs"))?;
-    image::build(&unpacked, &[&program, &cards], &place)?;
+    let siw = siw::module(&place, &image::release(&unpacked)?)?;
+    image::build(&unpacked, &[&program, &cards], &siw, &place)?;
     let script = place.join(COPY_CHECK);
     fs::write(&script, COPY_CHECK_SCRIPT).map_err(|e| format!("cannot write {}: {e}", script.display()))?;
     process::run(Command::new("chmod").arg("755").arg(&script))?;

@@ -28,7 +28,7 @@ fn class(completion: &Completion) -> Class {
 pub(crate) unsafe fn write(place: *mut ibv_wc, completion: &Completion, whole: &ibv_wc, card: &Completions) {
     let class = class(completion);
     let mut whole = *whole;
-    if class == Class::Receives && card.own_source {
+    if class != Class::Datagrams && card.own_source {
         whole.src_qp = whole.qp_num;
     }
     if class == Class::Receives && card.grh_of_all {

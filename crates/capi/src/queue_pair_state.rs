@@ -105,11 +105,29 @@ fn mtu(code: c_uint) -> Result<Mtu, Errno> {
 /// Changes state and attributes, or neither.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_modify_qp(qp: Handle<'_, ibv_qp>, attributes: In<'_, ibv_qp_attr>, mask: c_int) -> c_int {
+    modify(qp, attributes, mask, Modifier::Program)
+}
+
+/// Who changes a queue pair. Some cards connect theirs by the connection manager alone.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Modifier {
+    Program,
+    ConnectionManager,
+}
+
+/// [`ibv_modify_qp`], for the program or for the connection manager.
+pub(crate) fn modify(
+    qp: Handle<'_, ibv_qp>,
+    attributes: In<'_, ibv_qp_attr>,
+    mask: c_int,
+    modifier: Modifier,
+) -> c_int {
     status("ibv_modify_qp", || {
         let pair = QueuePair::by_handle(qp)?;
         let attributes = attributes.as_ref().ok_or_else(Errno::null)?;
         let modify = modification(pair, attributes, mask as u32)?;
-        if matches!(modify.state, Some(State::ReadyToReceive | State::ReadyToSend)) && pair.qp.kind().is_connected() {
+        let connects = matches!(modify.state, Some(State::ReadyToReceive | State::ReadyToSend));
+        if connects && modifier == Modifier::Program && pair.qp.kind().is_connected() {
             pair.opened.device().offers(Feature::ByHand)?;
         }
         pair.qp.modify(&pair.opened.nic, &modify)?;

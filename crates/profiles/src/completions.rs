@@ -106,7 +106,7 @@ pub struct Completions {
     pub drops: bool,
     /// What is not filled becomes zero. If not, it stays as the program left it.
     pub zeroes: bool,
-    /// `src_qp` of a connected receive is the number of the queue pair itself, not of its peer.
+    /// `src_qp` is the number of the queue pair itself, but for datagrams, not that of its peer.
     pub own_source: bool,
     /// Receives of connected queue pairs have the flag of a GRH, too.
     pub grh_of_all: bool,

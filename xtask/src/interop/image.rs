@@ -47,8 +47,17 @@ pub fn file_system(place: &Path) -> PathBuf {
     place.join("initramfs")
 }
 
-/// Makes both files. `programs` are more that the guest gets.
-pub fn build(unpacked: &Path, programs: &[&Path], place: &Path) -> Result<(), String> {
+/// The release of the kernel that the packages have.
+pub fn release(unpacked: &Path) -> Result<String, String> {
+    let boot = unpacked.join("boot");
+    let files = fs::read_dir(&boot).map_err(|e| format!("cannot read {}: {e}", boot.display()))?;
+    let mut names = files.flatten().filter_map(|file| file.file_name().into_string().ok());
+    let release = names.find_map(|name| Some(name.strip_prefix("vmlinuz-")?.to_owned()));
+    release.ok_or_else(|| "the packages have no kernel".into())
+}
+
+/// Makes both files. `programs` are more that the guest gets, and `module` is loaded after all others.
+pub fn build(unpacked: &Path, programs: &[&Path], module: &Path, place: &Path) -> Result<(), String> {
     let mut files = Vec::new();
     walk(unpacked, unpacked, &mut files)?;
     let kernel_file = files
@@ -82,13 +91,14 @@ pub fn build(unpacked: &Path, programs: &[&Path], place: &Path) -> Result<(), St
     for (place, path) in modules(unpacked, &files)?.iter().enumerate() {
         archive.file(&format!("modules/{place:03}-{}", name(path)), 0o644, &module_bytes(&unpacked.join(path))?);
     }
+    archive.file(&format!("modules/999-{}", name(module)), 0o644, &module_bytes(module)?);
     let to = file_system(place);
     fs::write(&to, archive.finish()).map_err(|e| format!("cannot write {}: {e}", to.display()))
 }
 
 const MERGED: [&str; 4] = ["bin", "sbin", "lib", "lib64"];
 
-/// Whether a file of the packages belongs into the guest: its programs, all libraries, and the driver of Soft-RoCE.
+/// Whether a file of the packages belongs into the guest: its programs, all libraries, and the drivers of software NICs.
 fn is_wanted(path: &Path) -> bool {
     let name = name(path);
     let parent = path.parent().unwrap_or(path);
@@ -99,6 +109,8 @@ fn is_wanted(path: &Path) -> bool {
         || (in_libraries && name.contains(".so"))
         || name.starts_with("librxe-")
         || name == "rxe.driver"
+        || name.starts_with("libsiw-")
+        || name == "siw.driver"
 }
 
 /// Copies one file of the packages, with the directories it is in.

@@ -23,7 +23,7 @@ const OUR_DEVICE: &str = "ubi_cable";
 const KERNEL_DEVICE: &str = "rxe0";
 
 /// Profiles of the kernel's software NICs, and their devices in the guest.
-const SOFTWARE_NICS: [(&str, &str); 1] = [("rxe", KERNEL_DEVICE)];
+const SOFTWARE_NICS: [(&str, &str); 2] = [("rxe", KERNEL_DEVICE), ("siw", "siw0")];
 
 const OUR_V4: &str = "10.77.0.1";
 const OUR_V6: &str = "fd77::1";
@@ -223,7 +223,8 @@ pub fn run(place: &Path, lib: &Path, options: &Options) -> Result<(), String> {
     };
     let pairs = |program: &Program| chosen(*program).count();
     let marked = Program { name: super::DATA_CHECK, arguments: MARKED };
-    if PROGRAMS.iter().chain([&marked]).map(pairs).sum::<usize>() == 0 {
+    let compares = options.only.is_empty() || options.only.iter().any(|word| word == super::CARDS);
+    if !compares && PROGRAMS.iter().chain([&marked]).map(pairs).sum::<usize>() == 0 {
         return Err("no pair has all of these words".into());
     }
     cable(options.mtu)?;
@@ -251,7 +252,6 @@ pub fn run(place: &Path, lib: &Path, options: &Options) -> Result<(), String> {
     let (lib, faults) = (lib.to_path_buf(), options.faults.clone());
     let mut bench = Bench { guest, lib, path, faults, logs, captures, capture: options.capture, port: 18_600 };
     let gids = bench.gids()?;
-    let compares = options.only.is_empty() || options.only.iter().any(|word| word == super::CARDS);
     let mut differences = Vec::new();
     for (profile, device) in SOFTWARE_NICS.into_iter().filter(|_| compares && options.faults.is_none()) {
         let card = bench.card(profile, device);

@@ -10,7 +10,7 @@ use crate::object::{Object, field, set_field};
 use crate::protection_domain::Pd;
 use crate::queue_pair::QueuePair;
 use crate::queue_pair_create::{create_qp_ex, ibv_destroy_qp};
-use crate::queue_pair_state::ibv_modify_qp;
+use crate::queue_pair_state::{Modifier, modify as modify_qp};
 use abi::{
     Handle, InOut, Out, Owned, ibv_comp_channel, ibv_cq, ibv_pd, ibv_qp, ibv_qp_attr, ibv_qp_init_attr,
     ibv_qp_init_attr_ex, ibv_sge, rdma_cm_id,
@@ -88,7 +88,7 @@ impl ConnectionId {
         if let Ok(pair) = QueuePair::of(qp) {
             self.tell_move(pair.qp.qpn(), state);
         }
-        done(ibv_modify_qp(qp, (&attributes).into(), mask as c_int))
+        done(modify_qp(qp, (&attributes).into(), mask as c_int, Modifier::ConnectionManager))
     }
 
     /// Makes the id's queue pair ready for its connection, with fewer READs at a time than that has where it is said.
@@ -119,7 +119,7 @@ impl ConnectionId {
         if let Ok(pair) = QueuePair::of(qp) {
             self.tell_move(pair.qp.qpn(), State::Error);
         }
-        done(ibv_modify_qp(qp, (&attributes).into(), mask as c_int))
+        done(modify_qp(qp, (&attributes).into(), mask as c_int, Modifier::ConnectionManager))
     }
 
     /// A completion queue of the id's own, and the channel it reports to.

@@ -2,6 +2,7 @@
 //! call with the same errno, and succeed on the NIC as it is.
 
 use crate::library::{Link, alone, compile, on_link, show, succeed};
+use std::time::{Duration, Instant};
 
 /// A pattern, the card on which it fails, and its errno there.
 const PATTERNS: &[(&str, &str, i32)] = &[
@@ -43,25 +44,53 @@ fn what_fails_on_a_card_fails_here_at_the_same_call_and_only_on_that_card() {
 fn what_cards_leave_out_of_completions_stays_as_it_was() {
     let program = compile("cc", "cards.c");
     let _turn = alone();
-    let tells = |card: &str, line: &str| {
+    let tells = |card: &str, lines: &[&str]| {
         let mut command = on_link(Link::SharedMemory, &program);
         let said = succeed(command.arg("tells").env("UBIVERBS_NIC", card).env("UBIVERBS_NICS", "1"));
-        assert!(said.lines().any(|own| own == line), "{card}: {line}\n{said}");
+        for line in lines {
+            assert!(said.lines().any(|own| own == *line), "{card}: {line}\n{said}");
+        }
     };
-    let rest = "source kept, immediate kept, pkey kept, slid kept, sl kept, path kept";
-    let sent = format!("SEND: status 0, opcode 0, bytes kept, vendor kept, flags 0, {rest}");
-    tells("cx5", &sent);
-    tells("cx5", &format!("READ with a wrong key: status 10, opcode kept, bytes kept, vendor 136, flags 0, {rest}"));
-    let own = "source own, immediate kept, pkey kept, slid kept, sl kept, path kept";
-    tells("irdma", &format!("SEND: status 0, opcode 0, bytes 64, vendor kept, flags 0, {own}"));
+    let kept = "immediate kept, pkey kept, slid kept, sl kept, path kept";
     let zero = "source 0, immediate 0, pkey 0, slid 0, sl 0, path 0";
-    tells("rxe", &format!("READ with a wrong key: status 10, opcode 0, bytes 0, vendor 0, flags 0, {zero}"));
-    tells("rxe", &format!("FLUSH: status 2, opcode 0, bytes 0, vendor 0, flags 0, {zero}"));
-    tells("rxe", "overrun: 3 events, the rest is there, and then 0; posted later: 0, polled 1");
-    tells("rxe", "rkey of local memory is 0");
-    tells("rxe", "iova at another place of a page 22");
-    tells("", "iova at another place of a page 0");
-    tells("siw", "empty region 22");
+    let sent = format!("SEND: status 0, opcode 0, bytes kept, vendor kept, flags 0, source kept, {kept}");
+    let failed = "READ with a wrong key: status 10, opcode";
+    let cx5 = format!("{failed} kept, bytes kept, vendor 136, flags 0, source kept, {kept}");
+    let overrun = "overrun: 1 events, the rest is there, and then -1; posted later: 0, polled -1";
+    tells("cx5", &[&sent, &cx5, overrun, "iova at another place of a page 22"]);
+    let flushed = "flushed receive: status 5, opcode 128, bytes 0, vendor 65537, flags 0, source own";
+    tells("irdma", &[&format!("{flushed}, {kept}")]);
+    let rxe = format!("{failed} 0, bytes 0, vendor 0, flags 0, {zero}");
+    let work = format!("ATOMIC_WRITE: status 2, opcode 0, bytes 0, vendor 0, flags 0, {zero}");
+    let overrun = "overrun: 3 events, the rest is there, and then 0; posted later: 0, polled 1";
+    tells("rxe", &[&rxe, &work, overrun, "rkey of local memory is 0", "iova at another place of a page 22"]);
+    tells("", &["iova at another place of a page 0", "rkey of local memory is shown", "empty region 0"]);
+    tells("siw", &["empty region 22", "completions: not connected by hand"]);
+}
+
+#[test]
+fn a_card_that_is_not_connected_by_hand_is_connected_by_the_connection_manager() {
+    let _turn = alone();
+    let rping = |side: &str| {
+        let mut command = on_link(Link::SharedMemory, "rping");
+        command.args([side, "-a", "127.0.0.1", "-p", "18777", "-C", "5", "-v", "-V"]);
+        command.env("UBIVERBS_NIC", "siw").env("UBIVERBS_NICS", "1");
+        command
+    };
+    let mut server = rping("-s").spawn().expect("rping is there: apt-get install rdmacm-utils");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    // Refused as long as the server does not listen.
+    let client = loop {
+        let output = rping("-c").output().expect("rping starts");
+        if output.status.success() || Instant::now() > deadline {
+            break output;
+        }
+    };
+    if !client.status.success() {
+        server.kill().expect("it runs");
+    }
+    let ended = server.wait().expect("it ends");
+    assert!(client.status.success() && ended.success(), "{}", show("rping", &client));
 }
 
 #[test]
@@ -98,8 +127,8 @@ fn a_card_tells_and_grants_what_its_profile_says() {
         "UC 95",
         "window 95",
         "resize 95",
-        "grants 100: cqe 128, srq 128, send 100, receive 100",
-        "inline 0: 80, pieces 2",
+        "grants 100: cqe 128, srq 100, send 100, receive 100",
+        "inline 64: 64, pieces 2",
         "inline 128: -22, pieces -1",
     ] {
         assert!(siw.lines().any(|own| own == line), "{line}\n{siw}");
