@@ -77,7 +77,8 @@ class Pod:
             shared = []
             if self.started:
                 shared = ["--ipc", f"container:{self.started[0]}", "--uts", f"container:{self.started[0]}"]
-            podman("run", "--detach", "--name", name, *shared, *self.options(container), self.image, *container["command"])
+            options = [*shared, *self.options(container)]
+            podman("run", "--detach", "--name", name, *options, self.image, *container["command"])
             self.started.append(name)
 
     def end(self):
@@ -104,8 +105,10 @@ def datagrams(host):
 def play(cluster, image, work, name):
     """Starts all pods of a manifest; returns what each container printed, and the datagrams that hosts sent."""
     made = [(document, pod) for document in manifests.read(f"{name}.yaml") for pod in manifests.pods(document)]
-    service = {f"{name}-{number}.{spec.get('subdomain', '')}": cluster.hosts[number].address for _, (number, spec) in made}
-    known = service if len(made) > 1 else {}
+    known = {}
+    for _, (number, spec) in made:
+        if "subdomain" in spec:
+            known[f"{name}-{number}.{spec['subdomain']}"] = cluster.hosts[number].address
     pods = [Pod(name, number, spec, cluster.hosts[number], image, work, known) for _, (number, spec) in made]
     before = [datagrams(host) for host in cluster.hosts]
     try:
@@ -141,8 +144,8 @@ def one_pod(cluster, image, work):
 def confined(cluster, image, work):
     """Nothing that the manifests promise is missing: user, capabilities, root, the way to privileges."""
     look = (
-        "id -u; grep -E 'CapEff|CapBnd|NoNewPrivs|Seccomp:' /proc/self/status; touch /here 2>/dev/null && echo writable;"
-        " ls /dev/infiniband 2>/dev/null; true"
+        "id -u; grep -E 'CapEff|CapBnd|NoNewPrivs|Seccomp:' /proc/self/status; "
+        "touch /here 2>/dev/null && echo writable; ls /dev/infiniband 2>/dev/null; true"
     )
     pod = manifests.read("one-pod.yaml")[0]["spec"]
     made = Pod("confined", 0, pod, cluster.hosts[0], image, work, {})

@@ -1,4 +1,4 @@
-"""Jobs of several hosts, started by what people start them with: Open MPI and MPICH by ssh, and Slurm by PMIx and PMI-2.
+"""Jobs of several hosts, started by what people start them with: Open MPI and MPICH by ssh, Slurm by PMIx and PMI-2.
 `engines.py DIST WORK [WORD...]` runs those whose names contain a word. The program is tests/programs/c/mpi.c, which
 looks at every byte; every rank is started with `ubiverbs run`. Needs root; `cargo xtask clusters` calls it."""
 
@@ -93,7 +93,8 @@ def start_slurm(cluster, place):
         "JobCompType=jobcomp/none", "MailProg=/bin/true", "SlurmctldParameters=enable_configless",
     ]
     # Two ranks fit on each, whatever this machine has.
-    lines += [f"NodeName={host.name} NodeAddr={host.address} CPUs=2 RealMemory=200 State=UNKNOWN" for host in cluster.hosts]
+    for host in cluster.hosts:
+        lines += [f"NodeName={host.name} NodeAddr={host.address} CPUs=2 RealMemory=200 State=UNKNOWN"]
     lines += [f"PartitionName=all Nodes={','.join(names)} Default=YES MaxTime=INFINITE State=UP"]
     lines += ["SlurmdParameters=config_overrides"]
     configuration = place.path("slurm.conf")
@@ -110,10 +111,12 @@ def start_slurm(cluster, place):
             log, "/usr/sbin/munged", "--foreground", "--force", f"--socket={socket}", f"--key-file={munge}/key",
             f"--pid-file={munge}/pid", f"--log-file={munge}/log", f"--seed-file={munge}/seed",
         )
-        wait(f"munge on {host.name}", lambda: host.run("sh", "-c", f"echo x | munge --socket={socket} | unmunge --socket={socket}"))
+        proof = f"echo x | munge --socket={socket} | unmunge --socket={socket}"
+        wait(f"munge on {host.name}", lambda: host.run("sh", "-c", proof))
     cluster.hosts[0].start(place.path("slurmctld.out"), "/usr/sbin/slurmctld", "-D", "-i", "-f", configuration)
     for host in cluster.hosts:
-        host.start(place.path(f"slurmd-{host.name}.out"), "/usr/sbin/slurmd", "-D", "-N", host.name, "-f", configuration)
+        log = place.path(f"slurmd-{host.name}.out")
+        host.start(log, "/usr/sbin/slurmd", "-D", "-N", host.name, "-f", configuration)
     idle = lambda: cluster.hosts[0].run("sinfo", "--noheader", "--Node", "--format=%t").split() == ["idle"] * len(names)
     wait("all nodes of Slurm to be idle", idle)
 

@@ -1,5 +1,5 @@
-"""Hosts of a cluster on one machine: each has a network, a name, processes, /tmp and /dev/shm of its own, and all are on
-one switch. What runs on them thinks that it is on different machines. Needs root."""
+"""Hosts of a cluster on one machine: each has a network, a name, processes, /tmp and /dev/shm of its own, and all are
+on one switch. What runs on them thinks that it is on different machines. Needs root."""
 
 import os
 import subprocess
@@ -16,7 +16,8 @@ class Host:
             f"hostname {name} && mount -t proc proc /proc && mount -t tmpfs tmpfs /tmp && "
             "mount -t tmpfs tmpfs /dev/shm && mkdir -p /run/sshd && ip link set lo up && exec cat"
         )
-        command = ["unshare", "--net", "--uts", "--ipc", "--pid", "--mount", "--fork", "--kill-child", "sh", "-ec", script]
+        own = ["--net", "--uts", "--ipc", "--pid", "--mount", "--fork", "--kill-child"]
+        command = ["unshare", *own, "sh", "-ec", script]
         self.holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
         # What is entered is the child of `unshare`: that is process 1.
         children = f"/proc/{self.holder.pid}/task/{self.holder.pid}/children"

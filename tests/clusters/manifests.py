@@ -23,9 +23,10 @@ def pods(document):
     """The template of each pod that a document makes, with its number."""
     if document["kind"] == "Pod":
         return [(0, document["spec"])]
-    if document["kind"] in ("Job", "DaemonSet"):
-        return [(number, document["spec"]["template"]["spec"]) for number in range(document["spec"].get("completions", 1))]
-    return []
+    if document["kind"] not in ("Job", "DaemonSet"):
+        return []
+    spec = document["spec"]
+    return [(number, spec["template"]["spec"]) for number in range(spec.get("completions", 1))]
 
 
 def complaints(pod):

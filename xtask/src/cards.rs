@@ -21,7 +21,8 @@ pub struct Options {
     only: Option<String>,
 }
 
-/// A program: how it is called in the table, its server if it has one, and its client or itself. `sh` runs both.
+/// A program: how it is called in the table, its server if it has one, and its client or itself. `sh` runs both, with
+/// `WORK` for a directory that has what was compiled or unpacked.
 const PROGRAMS: &[(&str, &str, &str)] = &[
     ("ibv_rc_pingpong", "ibv_rc_pingpong -g 0 -n 100", "ibv_rc_pingpong -g 0 -n 100 127.0.0.1"),
     ("ibv_uc_pingpong", "ibv_uc_pingpong -g 0 -n 100", "ibv_uc_pingpong -g 0 -n 100 127.0.0.1"),
@@ -48,24 +49,45 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
         "UCX_TLS=ud_v,self ucx_perftest -t tag_bw -n 200 -w 10 127.0.0.1",
     ),
     ("fi_pingpong (libfabric, verbs)", "fi_pingpong -p verbs -e msg", "fi_pingpong -p verbs -e msg 127.0.0.1"),
+    (
+        "Open MPI (pml ucx)",
+        "",
+        "UCX_TLS=rc_v,ud_v,self mpirun.openmpi --allow-run-as-root --oversubscribe --mca pml ucx --mca osc ucx \
+         --mca btl self --mca coll ^sm -n 2 WORK/mpi-openmpi 1",
+    ),
+    ("MPICH (ch4:ucx)", "", "UCX_TLS=rc_v,ud_v,self MPIR_CVAR_NOLOCAL=1 mpiexec.mpich -n 2 WORK/mpi-mpich 1"),
+    (
+        "rdma-core's suite (pyverbs)",
+        "",
+        "cd WORK && /usr/bin/python3 tests/run_tests.py tests.test_device tests.test_pd tests.test_mr tests.test_cq \
+         tests.test_cq_events tests.test_addr tests.test_qp tests.test_atomic",
+    ),
 ];
+
+/// The program for MPI, which looks at every byte.
+const MPI_PROGRAM: &str = "tests/programs/c/mpi.c";
+
+/// Where Debian has rdma-core's own tests, compressed.
+const SUITE: &str = "/usr/share/doc/rdma-core/tests";
 
 /// Runs them, and writes the page.
 pub fn run(root: &Path, options: &Options) -> Result<(), String> {
     let target = crate::process::target_directory(root)?;
     let dist = options.dist.clone().unwrap_or_else(|| target.join("dist"));
     let program = dist.join("bin/ubiverbs");
+    let work = prepared(root, &target.join("cards"))?;
     let (mut rows, mut refusals) = (Vec::new(), Vec::new());
     for (title, server, client) in PROGRAMS {
         if options.only.as_ref().is_some_and(|word| !title.contains(word.as_str())) {
             continue;
         }
+        let client = client.replace("WORK", &work);
         let mut command = Command::new(&program);
-        command.args(["matrix", "--json", "--timeout", "20s", "--run=--nics 1"]);
+        command.args(["matrix", "--json", "--timeout", "40s", "--run=--nics 1"]);
         if !server.is_empty() {
             command.args(["--server", server]);
         }
-        let output = command.args(["--", "sh", "-c", client]).output();
+        let output = command.args(["--", "sh", "-c", &client]).output();
         let output = output.map_err(|e| format!("{} did not start: {e}", program.display()))?;
         let Ok(found) = serde_json::from_slice::<Value>(&output.stdout) else {
             let errors = String::from_utf8_lossy(&output.stderr);
@@ -88,6 +110,20 @@ pub fn run(root: &Path, options: &Options) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Compiles and unpacks what programs need. Returns the directory.
+fn prepared(root: &Path, work: &Path) -> Result<String, String> {
+    fs::create_dir_all(work.join("tests")).map_err(|e| format!("cannot make {}: {e}", work.display()))?;
+    for library in ["openmpi", "mpich"] {
+        let program = work.join(format!("mpi-{library}"));
+        let mut compiler = Command::new(format!("mpicc.{library}"));
+        crate::process::run(compiler.args(["-std=c11", "-O2", "-o"]).arg(program).arg(root.join(MPI_PROGRAM)))?;
+    }
+    let unpack = format!("cp -r {SUITE}/. tests/ && gunzip --force tests/*.gz");
+    crate::process::run(Command::new("sh").current_dir(work).args(["-c", &unpack]))
+        .map_err(|e| format!("{e}\nrdma-core's tests are missing: apt-get install python3-pyverbs"))?;
+    Ok(work.display().to_string())
 }
 
 /// Writes the page.

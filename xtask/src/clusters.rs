@@ -40,7 +40,9 @@ pub fn run(root: &Path, options: &Options) -> Result<(), String> {
     }
     if is_wanted("containers") {
         prerequisites::containers()?;
-        dist::build(root, dist::Options::default())?;
+        if !process::is_built("release") {
+            dist::build(root, dist::Options::default())?;
+        }
         let version = packages::version(root)?;
         let place = target.join("packages");
         let image = release::image::build(root, &place, &version, packages::moment(root), Machine::here()?)?;

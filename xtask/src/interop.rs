@@ -19,7 +19,8 @@ use crate::{dist, prerequisites, process};
 /// Our own program among those that are run: it looks at every byte.
 const DATA_CHECK: &str = "data_check";
 
-/// A test of the C library, which prints all that a device tells: the kernel's Soft-RoCE is to say what the profile `rxe` says.
+/// A test of the C library, which prints all that a device tells: the kernel's Soft-RoCE and Soft-iWARP are to say what the
+/// profiles `rxe` and `siw` say.
 pub const CARDS: &str = "cards";
 
 /// A script around `rcopy`, for both sides: it compares the file.
@@ -29,7 +30,8 @@ const COPY_CHECK_SCRIPT: &str = include_str!("../interop/copy_check");
 /// What can be chosen.
 #[derive(clap::Args)]
 pub struct Options {
-    /// Run only the pairs that contain all of these words, such as `ib_read_bw`, `v6` or `kernel-serves`.
+    /// Run only the pairs that contain all of these words, such as `ib_read_bw`, `v6` or `kernel-serves`; `cards` compares the
+    /// profiles alone.
     #[arg(long, value_name = "WORD", num_args = 1..)]
     only: Vec<String>,
     /// The largest IP packet on the cable; 4200 allows a path MTU of 4096.

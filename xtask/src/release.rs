@@ -65,13 +65,12 @@ pub fn run(root: &Path, options: &Options) -> Result<(), String> {
     let machines = options.target.map_or_else(|| vec![Machine::X86_64, Machine::Aarch64], |machine| vec![machine]);
     let here = Machine::here()?;
     let moment = packages::moment(root);
+    println!("==> sbom");
+    let mut files = vec![sbom::write(root, &place, &version, moment, &machines)?];
     let made = build(root, root, &machines, moment)?;
-    let mut files: Vec<PathBuf> = Vec::new();
     for file in made.iter().chain(&crates::archives(root)?) {
         files.push(keep(file, &place)?);
     }
-    println!("==> sbom");
-    files.push(sbom::write(root, &place, &version, moment, &machines)?);
     if machines.contains(&here) && !options.no_image {
         println!("==> image");
         files.push(image::build(root, &place, &version, moment, here)?);

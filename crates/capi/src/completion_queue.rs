@@ -1,6 +1,7 @@
 //! Completion queues: making, resizing and destroying them, polling and arming.
 
 use crate::acknowledgements::Acknowledgements;
+use crate::as_card;
 use crate::boundary::{data_path, object, status};
 use crate::completion_channel::Channel;
 use crate::context::{COMPLETION_VECTORS, Context, OpenDevice};
@@ -200,32 +201,23 @@ pub extern "C" fn ibv_destroy_cq(cq: Owned<'_, ibv_cq>) -> c_int {
     })
 }
 
-/// Moves completions to the program.
-///
-/// # Safety
-/// `out` is null or has room for as many completions as `room` says.
-pub(crate) unsafe extern "C" fn poll_cq(cq: Handle<'_, ibv_cq>, room: c_int, out: *mut ibv_wc) -> c_int {
-    // SAFETY: the same contract.
-    unsafe { poll_as::<false>(cq, room, out) }
-}
-
-/// Moves completions to the program; a sanitizer hears of them if it `JUDGED` what was posted.
-///
-/// # Safety
-/// As for [`poll_cq`].
-#[inline]
-unsafe fn poll_as<const JUDGED: bool>(cq: Handle<'_, ibv_cq>, room: c_int, out: *mut ibv_wc) -> c_int {
+/// Moves completions to the program; `write` writes each to its place. A sanitizer hears of them if it `JUDGED` what was
+/// posted.
+#[inline(always)]
+fn poll_into<const JUDGED: bool>(
+    cq: Handle<'_, ibv_cq>,
+    room: c_int,
+    out: *mut ibv_wc,
+    mut write: impl FnMut(*mut ibv_wc, &Completion, &CompletionQueue),
+) -> c_int {
     data_path::number("ibv_poll_cq", || {
         let queue = CompletionQueue::of(cq)?;
         let room = usize::try_from(room).map_err(|_| Errno::INVALID)?;
         refuse_if!(out.is_null() && room > 0, Errno::INVALID);
         let mut next = out;
         let take = |completion: &Completion, _| {
-            // SAFETY: the NIC hands over `room` completions at most, so there is a place for each.
-            unsafe {
-                next.write(work_completion(completion));
-                next = next.add(1);
-            }
+            write(next, completion, queue);
+            next = next.wrapping_add(1);
         };
         let taken = match JUDGED {
             false => queue.opened.nic.poll(&queue.cq, room, take),
@@ -239,13 +231,48 @@ unsafe fn poll_as<const JUDGED: bool>(cq: Handle<'_, ibv_cq>, room: c_int, out: 
     })
 }
 
+/// Writes all of a completion.
+///
+/// # Safety
+/// `place` is valid for writes.
+#[inline]
+unsafe fn write_whole(place: *mut ibv_wc, completion: &Completion) {
+    // SAFETY: the same contract.
+    unsafe { place.write(work_completion(completion)) };
+}
+
+/// Moves completions to the program.
+///
+/// # Safety
+/// `out` is null or has room for as many completions as `room` says.
+pub(crate) unsafe extern "C" fn poll_cq(cq: Handle<'_, ibv_cq>, room: c_int, out: *mut ibv_wc) -> c_int {
+    // SAFETY: the NIC hands over `room` completions at most, so there is a place for each.
+    poll_into::<false>(cq, room, out, |place, completion, _| unsafe { write_whole(place, completion) })
+}
+
+/// [`poll_cq`] on a device that is like a card which leaves fields of `ibv_wc` out.
+///
+/// # Safety
+/// As for [`poll_cq`].
+pub(crate) unsafe extern "C" fn poll_cq_as_card(cq: Handle<'_, ibv_cq>, room: c_int, out: *mut ibv_wc) -> c_int {
+    let write = |place, completion: &Completion, queue: &CompletionQueue| {
+        let card = queue.opened.device().profile().map(|profile| profile.completions).unwrap_or_default();
+        // SAFETY: the NIC hands over `room` completions at most, so there is a place for each.
+        unsafe { as_card::write(place, completion, &work_completion(completion), &card) };
+    };
+    match latch::sanitizer::is_present() {
+        false => poll_into::<false>(cq, room, out, write),
+        true => poll_into::<true>(cq, room, out, write),
+    }
+}
+
 /// [`poll_cq`] in a program with a sanitizer, which must be told what is filled in.
 ///
 /// # Safety
 /// As for [`poll_cq`].
 pub(crate) unsafe extern "C" fn poll_cq_told(cq: Handle<'_, ibv_cq>, room: c_int, out: *mut ibv_wc) -> c_int {
-    // SAFETY: the same contract.
-    let taken = unsafe { poll_as::<true>(cq, room, out) };
+    // SAFETY: the NIC hands over `room` completions at most, so there is a place for each.
+    let taken = poll_into::<true>(cq, room, out, |place, completion, _| unsafe { write_whole(place, completion) });
     latch::sanitizer::initialised(out.cast(), usize::try_from(taken).unwrap_or(0) * size_of::<ibv_wc>());
     taken
 }
@@ -371,6 +398,9 @@ pub(crate) fn vendor_error(completion: &Completion) -> u32 {
     // The first card's, whatever the device: a lock is held, under which no queue pair may be looked for.
     let card = hca::environment::profile_of(0);
     let of_card = card.and_then(|profile| profile.vendor_error(completion.status.code().into()));
+    if of_card.is_none() && card.is_some_and(|profile| profile.completions.no_vendor_errors) {
+        return 0;
+    }
     of_card.unwrap_or_else(|| rule_of(completion))
 }
 

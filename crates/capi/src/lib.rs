@@ -18,6 +18,7 @@
 pub mod acknowledgements;
 pub mod address_handle;
 mod allocator;
+mod as_card;
 mod boundary;
 pub mod buffer;
 mod cancellation;

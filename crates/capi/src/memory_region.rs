@@ -9,7 +9,7 @@ use crate::protection_domain::Pd;
 use crate::registry::PerProcess;
 use abi::{Handle, Owned, ibv_dmah, ibv_mr, ibv_pd, ibv_sge};
 use memory::{Access, Change, Key, Mapping, ProtectionDomain, Range, RegionSpec, Subject, Translation};
-use profiles::Feature;
+use profiles::{Feature, IovaRule};
 use std::collections::HashMap;
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr::null_mut;
@@ -104,19 +104,26 @@ impl MemoryRegion {
     }
 }
 
+/// The rights of peers.
+const REMOTE_ACCESS: Access = Access::REMOTE_WRITE.union(Access::REMOTE_READ).union(Access::REMOTE_ATOMIC);
+
 /// What C sees of a region.
 fn c_region(pd: Handle<'_, ibv_pd>, key: Key, addr: *mut c_void, length: usize) -> Result<ibv_mr, Errno> {
     let domain = Pd::of(pd)?;
     let context = domain.context_in_c();
-    let has_equal_keys = domain.opened.device().profile().is_some_and(|profile| profile.equal_keys);
+    let card = domain.opened.device().profile().map(|profile| profile.registration).unwrap_or_default();
+    let is_remote = || {
+        let region = domain.opened.nic.memory().region(key);
+        region.is_none_or(|region| region.access.intersects(REMOTE_ACCESS))
+    };
     Ok(ibv_mr {
         context,
         pd: pd.as_ptr(),
         addr,
         length,
         handle: key.value(),
-        lkey: if has_equal_keys { key } else { key.local() }.value(),
-        rkey: key.value(),
+        lkey: if card.equal_keys { key } else { key.local() }.value(),
+        rkey: if card.hides_rkeys && !is_remote() { 0 } else { key.value() },
     })
 }
 
@@ -139,6 +146,13 @@ pub(crate) unsafe fn register(
 ) -> Result<*mut ibv_mr, Errno> {
     let domain = Pd::by_handle(pd)?;
     let access = access(flags)?;
+    let iova = match (domain.opened.device().profile(), iova) {
+        (Some(profile), Some(chosen)) => {
+            profile.admits_iova(addr.addr() as u64, chosen)?;
+            iova.filter(|_| profile.registration.iova != IovaRule::Ignored)
+        }
+        _ => iova,
+    };
     let translation = Translation { address: addr.cast(), length, iova };
     let spec = RegionSpec { translation, domain: ProtectionDomain(domain.domain.0), access };
     domain.opened.nic.profile_admits_region(domain.opened.device(), length, access)?;

@@ -91,9 +91,11 @@ impl Context {
         ops.alloc_mw = Some(memory_window::alloc_mw);
         ops.bind_mw = Some(posting::bind_mw);
         ops.dealloc_mw = Some(memory_window::dealloc_mw);
-        ops.poll_cq = Some(match latch::sanitizer::is_present() {
-            true => completion_queue::poll_cq_told,
-            false => completion_queue::poll_cq,
+        let card = self.opened.device().profile();
+        ops.poll_cq = Some(match (latch::sanitizer::is_present(), card) {
+            (_, Some(card)) if !card.completions.is_usual() => completion_queue::poll_cq_as_card,
+            (true, _) => completion_queue::poll_cq_told,
+            (false, _) => completion_queue::poll_cq,
         });
         ops.req_notify_cq = Some(completion_queue::req_notify_cq);
         ops.post_srq_recv = Some(posting::post_srq_recv);

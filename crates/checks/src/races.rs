@@ -13,7 +13,6 @@ mod world;
 
 pub use world::ProcessFacts;
 
-use alloc::collections::VecDeque;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -85,6 +84,8 @@ pub struct Races {
     stacks: Map<u64, String>,
     found: Found,
     looked: Looked,
+    /// The time of the first event.
+    began: Option<u64>,
     /// Components of clocks that were made since the past was forgotten.
     components: usize,
     segments: usize,
@@ -108,6 +109,7 @@ impl Races {
             stacks: Map::new(),
             found: Found::default(),
             looked: Looked::default(),
+            began: None,
             components: 0,
             segments: 0,
         }
@@ -122,7 +124,7 @@ impl Races {
         place
     }
 
-    /// Something happened in a process.
+    /// Something happened in a process. Times are those of a clock that all processes have.
     pub fn observe(&mut self, process: u32, event: &Event) -> Step {
         self.see(process, event, false)
     }
@@ -153,13 +155,15 @@ impl Races {
 
     /// All has been shown. Findings come with the place of the process that posted the later of the two.
     pub fn finish(&mut self, found: &mut dyn FnMut(u32, u64, Finding)) {
-        self.found.tell(&self.settings, &self.processes, &self.stacks, found);
+        let began = self.began.unwrap_or(0);
+        self.found.tell(&self.settings, &self.processes, &self.stacks, began, found);
     }
 
     fn see(&mut self, process: u32, event: &Event, is_last: bool) -> Step {
         if process as usize >= self.processes.len() {
             return Step::Done;
         }
+        self.began.get_or_insert(event.at);
         let pair = event.qpn.and_then(|qpn| self.pair_of(process, qpn));
         match &event.kind {
             Kind::Called { call, thread } => self.called(process, pair, event, call, *thread),
@@ -254,7 +258,7 @@ impl Races {
                     (Some(srq), _) => {
                         let queues = &mut self.processes[here].shared_receives;
                         if queues.len() < MAX_PAIRS || queues.contains_key(&srq.value()) {
-                            push(queues.entry(srq.value()).or_insert_with(VecDeque::new), receive);
+                            push(queues.entry(srq.value()).or_default(), receive);
                         }
                     }
                     (None, Some(pair)) => {

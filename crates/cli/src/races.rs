@@ -16,9 +16,12 @@ use std::time::Duration;
 use trace::Event;
 
 /// How long a message that arrives waits for the process that posts it, by the clocks of both.
-const EARLY_WAIT: Duration = Duration::from_millis(20);
+///
+/// That a post was accepted is recorded after its message may have arrived, and a thread may lose the processor in
+/// between.
+const EARLY_WAIT: Duration = Duration::from_secs(2);
 
-/// After how long it is looked at again.
+/// After how long it is looked at again, at first; then after half of what it has waited.
 const EARLY_STEP: Duration = Duration::from_micros(100);
 
 /// A race that was found.
@@ -96,7 +99,7 @@ struct Lane {
     source: Source,
     event: Option<Event>,
     /// How far the common clock is ahead of the recording's.
-    ahead: Option<i128>,
+    ahead: i128,
     wall_ahead: i128,
     block: Option<u64>,
     /// Since when its next event waits for another process.
@@ -105,7 +108,7 @@ struct Lane {
 
 impl Lane {
     /// Goes on to the next event. True if something between is missing.
-    fn advance(&mut self, is_one_host: bool) -> Result<bool, Failure> {
+    fn advance(&mut self) -> Result<bool, Failure> {
         let mut is_gap = false;
         self.event = None;
         while let Some(entry) = self.source.next_entry()? {
@@ -115,12 +118,6 @@ impl Lane {
                 is_gap |= block.is_some_and(|block| block != follows);
                 self.block = block;
             }
-            if self.ahead.is_none()
-                && let Some((monotonic, wall)) = self.source.ahead()
-            {
-                self.ahead = Some(if is_one_host { monotonic } else { wall });
-                self.wall_ahead = wall;
-            }
             if let Entry::Event(event) = entry {
                 self.event = Some(event);
                 return Ok(is_gap);
@@ -129,10 +126,15 @@ impl Lane {
         Ok(is_gap)
     }
 
+    /// When it was, on the wall clock.
+    fn shared_time(&self, event: &Event) -> u64 {
+        (i128::from(event.at) + self.wall_ahead).clamp(0, i128::from(u64::MAX)) as u64
+    }
+
     /// When the next event was, on the clock that all have.
     fn time(&self) -> Option<i128> {
         let event = self.event.as_ref()?;
-        Some(i128::from(event.at) + self.ahead.unwrap_or(0))
+        Some(i128::from(event.at) + self.ahead)
     }
 }
 
@@ -147,13 +149,17 @@ pub fn look(files: &[PathBuf], settings: &Settings) -> Result<Outcome, Failure> 
         let facts = facts_of(&source, path, &mut hosts);
         races.process(facts.clone());
         processes.push(facts);
-        let lane = Lane { source, event: None, ahead: None, wall_ahead: 0, block: None, waits_since: None };
+        let (ahead, wall_ahead) = source.nearest_ahead().unwrap_or_default();
+        let lane = Lane { source, event: None, ahead, wall_ahead, block: None, waits_since: None };
         lanes.push(lane);
     }
-    let is_one_host = hosts.len() <= 1;
+    if hosts.len() > 1 {
+        // Monotonic clocks of hosts have nothing to do with each other.
+        lanes.iter_mut().for_each(|lane| lane.ahead = lane.wall_ahead);
+    }
     let mut next: BinaryHeap<Reverse<(i128, usize)>> = BinaryHeap::new();
     for (place, lane) in lanes.iter_mut().enumerate() {
-        if lane.advance(is_one_host)? {
+        if lane.advance()? {
             races.lost(place as u32);
         }
         next.extend(lane.time().map(|time| Reverse((time, place))));
@@ -161,27 +167,29 @@ pub fn look(files: &[PathBuf], settings: &Settings) -> Result<Outcome, Failure> 
     while let Some(Reverse((time, place))) = next.pop() {
         let Some(lane) = lanes.get_mut(place) else { break };
         let Some(event) = &lane.event else { continue };
+        let event = &Event { at: lane.shared_time(event), ..*event };
         let since = lane.waits_since.unwrap_or(time);
         if time - since < EARLY_WAIT.as_nanos() as i128 {
             if races.observe(place as u32, event) == Step::Early {
                 lane.waits_since = Some(since);
-                next.push(Reverse((time + EARLY_STEP.as_nanos() as i128, place)));
+                let step = (EARLY_STEP.as_nanos() as i128).max((time - since) / 2);
+                next.push(Reverse((time + step, place)));
                 continue;
             }
         } else {
             races.observe_at_last(place as u32, event);
         }
         lane.waits_since = None;
-        if lane.advance(is_one_host)? {
+        if lane.advance()? {
             races.lost(place as u32);
         }
         next.extend(lane.time().map(|time| Reverse((time, place))));
     }
     let mut found = Vec::new();
     races.finish(&mut |place, count, finding| {
-        let (Some(lane), Some(facts)) = (lanes.get(place as usize), processes.get(place as usize)) else { return };
-        let wall = (i128::from(finding.at) + lane.wall_ahead).clamp(0, i128::from(u64::MAX)) as u64;
-        let stamp = Stamp { wall: Duration::from_nanos(wall), process: facts.pid, thread: finding.thread };
+        let Some(facts) = processes.get(place as usize) else { return };
+        let wall = Duration::from_nanos(finding.at);
+        let stamp = Stamp { wall, process: facts.pid, thread: finding.thread };
         found.push(Race { stamp, program: facts.program.clone(), count, finding });
     });
     found.sort_by_key(|race| race.stamp.wall);

@@ -13,6 +13,7 @@ pub(crate) use checker::asked;
 #[cfg(feature = "checks")]
 pub use checker::read_rules;
 pub use profiles::profile_of;
+pub(crate) use profiles::profiles as all_profiles;
 #[cfg(feature = "scripts")]
 pub use profiles::read_profiles;
 #[cfg(feature = "scripts")]

@@ -10,6 +10,7 @@ pub(crate) mod device_memory;
 pub mod inject;
 mod judged;
 pub(crate) mod management;
+mod moving_gids;
 pub mod multicast;
 mod network_faults;
 pub(crate) mod packets;

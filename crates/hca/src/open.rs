@@ -43,6 +43,7 @@ use link::faults::Plan;
 use link::shared::Exchange;
 use link::shared::direct::Published;
 use link::udp::attachment::AttachError;
+use profiles::KeyLayout;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use transport::congestion::WindowConfig;
@@ -101,6 +102,7 @@ impl Nic {
         engine_thread::start(&nic).map_err(system("cannot start the engine thread"))?;
         process::flush_at_exit(&nic);
         nic.start_scripts();
+        nic.begin_moving_gids().map_err(system("cannot start the thread that moves GID tables"))?;
         Ok(nic)
     }
 }
@@ -135,7 +137,7 @@ impl Ground {
             udp.tell_all();
         }
         let published = published_memory(&exchange, plan.is_some());
-        let memory = memory::Memory::new();
+        let memory = memory::Memory::with_limits(memory_limits());
         if let Some(published) = &published {
             memory.publish_to(Box::new(RegionPublisher(Arc::clone(published))));
             exchange.publish(Arc::clone(published));
@@ -229,6 +231,16 @@ fn published_memory(exchange: &Exchange, has_faults: bool) -> Option<Arc<Publish
         memory::replace_pages();
     }
     Published::new().ok().map(Arc::new)
+}
+
+/// What may be registered, and how keys look: as on the first card that the NICs are like.
+fn memory_limits() -> memory::Limits {
+    let keys = match environment::profile_of(0).map(|profile| profile.registration.key_layout) {
+        None | Some(KeyLayout::Random) => memory::KeyLayout::Random,
+        Some(KeyLayout::IndexAndVariant) => memory::KeyLayout::IndexAndVariant,
+        Some(KeyLayout::Small) => memory::KeyLayout::Small,
+    };
+    memory::Limits { keys, ..memory::Limits::default() }
 }
 
 /// The kernel's notices of changes to interfaces; none where the system forbids to ask. A NIC that was short of a

@@ -798,7 +798,7 @@ impl Qp {
         }
         match cq.push(completion, now.as_nanos()) {
             Added::Fine | Added::Dead => {}
-            Added::Overflowed => {
+            Added::Overflowed | Added::Dropped => {
                 nic.cq_overflowed(now, self.qpn, cq);
                 self.context.raise(AsyncEvent::CqError(cq.id));
             }

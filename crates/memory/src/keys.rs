@@ -26,9 +26,28 @@ const SLOT_BITS: u32 = 18;
 const MAX_GENERATION: u32 = (1 << (24 - SLOT_BITS)) - 1;
 const INDEX_MASK: u32 = (1 << 24) - 1;
 
+/// How much of a small index stands below the bit by which L_Keys differ from R_Keys; the rest begins at bit 8.
+const SMALL_BITS: u32 = 7;
+
+/// What keys look like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum KeyLayout {
+    /// Scrambled: nobody guesses them.
+    #[default]
+    Random,
+    /// As on many cards: an index that counts up, and a variant in the low 8 bits. They can be guessed.
+    IndexAndVariant,
+    /// Small numbers that count up. They can be guessed, and windows have none.
+    Small,
+}
+
 /// The constants of one process.
 #[derive(Debug)]
 pub(crate) struct Keys {
+    layout: KeyLayout,
+    /// The bits of an index that stand in the low byte, and how many they are: none, unless keys are small numbers.
+    low_mask: u32,
+    low_bits: u32,
     first: Step,
     second: Step,
     secret: RandomState,
@@ -43,17 +62,31 @@ struct Step {
 }
 
 impl Keys {
-    pub(crate) fn new() -> Keys {
-        Keys::with([random(), random()])
+    pub(crate) fn new(layout: KeyLayout) -> Keys {
+        let keys = Keys::with([random(), random()]);
+        match layout {
+            KeyLayout::Random => keys,
+            _ => Keys { layout, first: Step::COUNTING, second: Step::IDENTITY, ..keys },
+        }
+        .with_low_bits(if layout == KeyLayout::Small { SMALL_BITS } else { 0 })
+    }
+
+    fn with_low_bits(self, bits: u32) -> Keys {
+        Keys { low_mask: (1 << bits) - 1, low_bits: bits, ..self }
     }
 
     fn with([a, b]: [u64; 2]) -> Keys {
-        Keys { first: Step::new(a), second: Step::new(b), secret: RandomState::new() }
+        let (first, second) = (Step::new(a), Step::new(b));
+        let (layout, secret) = (KeyLayout::Random, RandomState::new());
+        Keys { layout, low_mask: 0, low_bits: 0, first, second, secret }
     }
 
     /// Where a slot's first life starts.
     pub(crate) fn first_life(&self, slot: u32) -> u32 {
-        self.hash(slot, u32::MAX) & MAX_GENERATION
+        match self.layout {
+            KeyLayout::Random => self.hash(slot, u32::MAX) & MAX_GENERATION,
+            _ => 0,
+        }
     }
 
     /// The key of a slot in one of its lives. The generation changes with every life, so the key of the life before
@@ -65,6 +98,9 @@ impl Keys {
         let index = self.scramble(generation << SLOT_BITS | slot & (SLOT_COUNT - 1));
         if index == 0 || index == INDEX_MASK {
             return None;
+        }
+        if self.layout == KeyLayout::Small {
+            return Some(Key::new((index >> SMALL_BITS) << 8 | index & self.low_mask));
         }
         let noise = self.hash(slot, generation);
         // An odd step visits all 256 values before it repeats one.
@@ -80,7 +116,7 @@ impl Keys {
     /// The slot a key would be in.
     #[inline]
     pub(crate) fn slot(&self, key: Key) -> u32 {
-        self.unscramble(key.value() >> 8) & (SLOT_COUNT - 1)
+        self.unscramble((key.value() >> 8) << self.low_bits | key.value() & self.low_mask) & (SLOT_COUNT - 1)
     }
 
     fn scramble(&self, index: u32) -> u32 {
@@ -105,6 +141,11 @@ impl Keys {
 }
 
 impl Step {
+    const IDENTITY: Step = Step { factor: 1, inverse: 1, addend: 0 };
+    /// The first index is 1, as 0 would look like no key. With the identity behind it the rest of scrambling undoes
+    /// itself.
+    const COUNTING: Step = Step { addend: 1, ..Step::IDENTITY };
+
     fn new(random: u64) -> Step {
         let factor = random as u32 & INDEX_MASK | 1;
         // Newton's iteration doubles the correct bits; an odd number is its own inverse in 3.
@@ -141,7 +182,7 @@ mod tests {
 
     #[test]
     fn scrambling_is_undone() {
-        for keys in [Keys::new(), Keys::with([0, 0]), Keys::with([u64::MAX, u64::MAX])] {
+        for keys in [Keys::new(KeyLayout::Random), Keys::with([0, 0]), Keys::with([u64::MAX, u64::MAX])] {
             for index in (0..INDEX_MASK).step_by(if cfg!(miri) { 400_009 } else { 4099 }).chain([
                 0,
                 1,
@@ -155,7 +196,7 @@ mod tests {
 
     #[test]
     fn a_key_finds_its_slot_with_any_low_byte() {
-        let keys = Keys::new();
+        let keys = Keys::new(KeyLayout::Random);
         for slot in (0..SLOT_COUNT).step_by(if cfg!(miri) { 40_009 } else { 1009 }) {
             for life in [0, 1, 63, 64, 1000] {
                 let Some(key) = keys.key(slot, life) else { continue };
@@ -167,7 +208,7 @@ mod tests {
 
     #[test]
     fn the_lives_of_a_slot_share_no_key() {
-        let keys = Keys::new();
+        let keys = Keys::new(KeyLayout::Random);
         let lives = if cfg!(miri) { 200 } else { 1 << 14 };
         let mut seen = HashSet::new();
         let mut skipped = 0;
@@ -196,8 +237,28 @@ mod tests {
     }
 
     #[test]
+    fn keys_of_cards_count_up_and_find_their_slots() {
+        let variants = Keys::new(KeyLayout::IndexAndVariant);
+        let small = Keys::new(KeyLayout::Small);
+        for keys in [&variants, &small] {
+            for slot in (0..SLOT_COUNT).step_by(if cfg!(miri) { 40_009 } else { 1009 }) {
+                for life in [0, 1, 62] {
+                    let Some(key) = keys.region_key(slot, life) else { continue };
+                    assert_eq!((keys.slot(key), keys.slot(key.local())), (slot, slot));
+                    assert!(key != key.local() && key.of_region() == key);
+                }
+            }
+        }
+        let first = |keys: &Keys| [0, 1, 2].map(|slot| keys.region_key(slot, keys.first_life(slot)).unwrap().value());
+        assert_eq!(first(&variants).map(|key| key >> 8), [1, 2, 3]);
+        assert_eq!(first(&small), [1, 2, 3]);
+        let keys: HashSet<u32> = (0..1000).filter_map(|slot| small.region_key(slot, 0)).map(Key::value).collect();
+        assert_eq!(keys.len(), 1000);
+    }
+
+    #[test]
     fn two_processes_have_different_keys() {
-        let (one, other) = (Keys::new(), Keys::new());
+        let (one, other) = (Keys::new(KeyLayout::Random), Keys::new(KeyLayout::Random));
         let same = (0..1000).filter(|slot| one.key(*slot, 0) == other.key(*slot, 0)).count();
         assert!(same < 10, "{same} of 1000 keys are the same");
     }

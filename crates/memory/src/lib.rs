@@ -79,6 +79,7 @@ pub use gpu::{
 pub use guard::Guard;
 pub use holding::{Change, RegionSpec, Translation};
 #[doc(hidden)] // for fuzzing
+pub use keys::KeyLayout;
 pub use mapped::judge;
 pub use mapping::{Mapping, is_shareable};
 pub use memory::{Limits, Memory, Usage};

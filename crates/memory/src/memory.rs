@@ -10,7 +10,7 @@ use crate::copy;
 use crate::current_access::CurrentAccess;
 use crate::gate::Bell;
 use crate::guard::{Counted, Guard, RangeAccess};
-use crate::keys::{Keys, SLOT_COUNT};
+use crate::keys::{KeyLayout, Keys, SLOT_COUNT};
 use crate::published::{Publication, Publisher};
 use crate::slot::Slot;
 use crate::table::Table;
@@ -48,6 +48,8 @@ pub struct Limits {
     pub region_length: u64,
     /// Bytes of device memory in all.
     pub device_memory: u64,
+    /// What keys look like.
+    pub keys: KeyLayout,
 }
 
 impl Limits {
@@ -57,7 +59,13 @@ impl Limits {
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { regions: SLOT_COUNT / 2, windows: SLOT_COUNT / 2, region_length: 1 << 47, device_memory: 16 << 20 }
+        Limits {
+            regions: SLOT_COUNT / 2,
+            windows: SLOT_COUNT / 2,
+            region_length: 1 << 47,
+            device_memory: 16 << 20,
+            keys: KeyLayout::Random,
+        }
     }
 }
 
@@ -89,7 +97,7 @@ impl Memory {
     #[must_use]
     pub fn with_limits(limits: Limits) -> Memory {
         Memory {
-            keys: Keys::new(),
+            keys: Keys::new(limits.keys),
             table: Table::new(),
             bell: Bell::new(),
             current: std::array::from_fn(|_| Apart(CurrentAccess::new())),

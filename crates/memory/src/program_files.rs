@@ -7,8 +7,8 @@
 
 use crate::mapping::is_sealed;
 use crate::shareable::FilePart;
-use latch::Rank;
 use latch::plain::Mutex;
+use latch::{PerProcess, Rank};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -75,9 +75,23 @@ struct Mapped {
     offset: u64,
 }
 
+/// The list of this process's mappings, of which the kernel is asked. To open it takes longer than to ask, so it stays
+/// open; a program may have closed it, and the number may be another file's by now.
+fn maps() -> io::Result<BorrowedFd<'static>> {
+    static MAPS: PerProcess<Option<(File, Identity)>> = PerProcess::new();
+    let open = || {
+        let file = File::open("/proc/self/maps").ok()?;
+        let identity = identity_of(file.as_fd()).ok()?;
+        Some((file, identity))
+    };
+    let Some((file, identity)) = MAPS.get_or_make(open) else { return Err(io::ErrorKind::NotFound.into()) };
+    refuse_if!(identity_of(file.as_fd())? != *identity, io::ErrorKind::NotFound.into());
+    Ok(file.as_fd())
+}
+
 /// Asks the kernel for the shared, writable mapping of a file that holds all of a range.
 fn query(start: usize, length: usize) -> io::Result<Mapped> {
-    let maps = File::open("/proc/self/maps")?;
+    let maps = maps()?;
     let mut query = MapQuery {
         size: size_of::<MapQuery>() as u64,
         flags: QUERY_WRITABLE | QUERY_SHARED | QUERY_FILE_BACKED,

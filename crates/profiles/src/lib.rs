@@ -10,6 +10,9 @@
 //! | [`profile`] | a profile, and what it answers |
 //! | [`library`] | profiles that come with ubiverbs |
 //! | [`order`] | how much less than the usual the NIC promises about order |
+//! | [`completions`] | which fields of `ibv_wc` a card fills, and what a full queue does |
+//! | [`registration`] | keys and addresses of regions |
+//! | [`timers`] | how a card rounds times |
 //!
 //! ```
 //! use profiles::{Feature, Limit, Profile};
@@ -29,19 +32,25 @@ extern crate alloc;
 #[cfg(all(test, feature = "parse"))]
 extern crate std;
 
+pub mod completions;
 pub mod library;
 pub mod order;
 pub mod profile;
 #[cfg(feature = "parse")]
 mod reader;
+pub mod registration;
 pub mod schema;
 #[cfg(all(test, feature = "parse"))]
 mod tests;
+pub mod timers;
 
+pub use completions::{Class, Completions, Field, Fields};
 pub use failures::ScriptError as ProfileError;
 pub use order::Order;
 pub use profile::{Addresses, Family, Granting, NodeType, Profile, Refusal, Said};
+pub use registration::{IovaRule, KeyLayout, Registration};
 pub use schema::{Atomics, Feature, Grant, Limit};
+pub use timers::{Granularity, Timers};
 
 /// No profile is longer.
 pub const MAX_PROFILE_BYTES: usize = 256 << 10;

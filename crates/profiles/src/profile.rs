@@ -6,8 +6,11 @@ use core::fmt;
 
 #[cfg(feature = "parse")]
 use crate::ProfileError;
+use crate::completions::Completions;
 use crate::order::Order;
+use crate::registration::Registration;
 use crate::schema::{ACCESS_FLAGS, Atomics, Feature, Grant, Limit};
+use crate::timers::Timers;
 
 /// The system's errors for what a profile refuses without a word of its own.
 const ENOMEM: i32 = 12;
@@ -67,6 +70,8 @@ pub struct Addresses {
     pub roce_v1: bool,
     /// The table has one entry, made of the hardware address, as with iWARP.
     pub hardware: bool,
+    /// The entries move each time that so many nanoseconds have passed: none of their indexes may be kept.
+    pub moves: Option<u64>,
 }
 
 /// One value that a profile says: for people.
@@ -105,8 +110,12 @@ pub struct Profile {
     pub on_demand: Option<bool>,
     /// Whether completions carry the time.
     pub timestamps: Option<bool>,
-    /// The L_Key of a region is its R_Key.
-    pub equal_keys: bool,
+    /// Keys and addresses of regions.
+    pub registration: Registration,
+    /// How it fills in `ibv_wc`.
+    pub completions: Completions,
+    /// How it rounds times.
+    pub timers: Timers,
     /// Messages of a device to itself arrive.
     pub loopback: bool,
     /// The GID table.
@@ -123,6 +132,9 @@ pub struct Profile {
     pub(crate) granted: Vec<Option<Granting>>,
     /// The names of work requests that are refused, and with which errno.
     pub(crate) work: Vec<(&'static str, i32)>,
+    /// The names of work requests that are taken and then fail, and with which status, by features.
+    pub(crate) failing: Vec<Option<u32>>,
+    pub(crate) failing_work: Vec<(&'static str, u32)>,
 }
 
 impl Default for Profile {
@@ -137,7 +149,9 @@ impl Default for Profile {
             atomics: None,
             on_demand: None,
             timestamps: None,
-            equal_keys: false,
+            registration: Registration::default(),
+            completions: Completions::default(),
+            timers: Timers::default(),
             loopback: true,
             addresses: Addresses::default(),
             vendor_errors: Vec::new(),
@@ -148,6 +162,8 @@ impl Default for Profile {
             refused: alloc::vec![None; Feature::ALL.len()],
             granted: alloc::vec![None; Grant::ALL.len()],
             work: Vec::new(),
+            failing: alloc::vec![None; Feature::ALL.len()],
+            failing_work: Vec::new(),
         }
     }
 }
@@ -200,10 +216,36 @@ impl Profile {
         ACCESS_FLAGS.iter().filter(|(flag, _)| flags & flag != 0).try_for_each(|(_, feature)| self.offers(*feature))
     }
 
+    /// Whether regions of that length can be registered.
+    pub fn admits_length(&'static self, length: u64) -> Result<(), Refusal> {
+        match length == 0 && self.registration.refuses_empty {
+            false => Ok(()),
+            true => Err(Refusal { profile: &self.name, errno: EINVAL, what: What::Rule("regions of no bytes") }),
+        }
+    }
+
+    /// Whether memory at `address` can be registered under the addresses from `iova` on.
+    pub fn admits_iova(&'static self, address: u64, iova: u64) -> Result<(), Refusal> {
+        match self.registration.admits(address, iova) {
+            true => Ok(()),
+            false => Err(Refusal {
+                profile: &self.name,
+                errno: EINVAL,
+                what: What::Rule("an iova at another place of a page"),
+            }),
+        }
+    }
+
     /// The names of work requests that it refuses, and with which errno.
     #[must_use]
     pub fn refused_work(&self) -> &[(&'static str, i32)] {
         &self.work
+    }
+
+    /// The names of work requests that it takes, and which fail with this status.
+    #[must_use]
+    pub fn failing_work(&self) -> &[(&'static str, u32)] {
+        &self.failing_work
     }
 
     /// How it is granted; none where as without a profile.
@@ -249,6 +291,7 @@ pub struct Refusal {
 enum What {
     Limit { limit: Limit, most: u64, asked: u64 },
     Feature(Feature),
+    Rule(&'static str),
 }
 
 impl Refusal {
@@ -258,6 +301,7 @@ impl Refusal {
         match self.what {
             What::Limit { limit, .. } => limit.word(),
             What::Feature(feature) => feature.word(),
+            What::Rule(rule) => rule,
         }
     }
 }
@@ -270,6 +314,7 @@ impl fmt::Display for Refusal {
                 write!(f, "the NIC's profile {profile} has {limit} {most}, and {asked} is asked for")
             }
             What::Feature(feature) => write!(f, "the NIC's profile {profile} refuses {feature}"),
+            What::Rule(rule) => write!(f, "the NIC's profile {profile} refuses {rule}"),
         }
     }
 }

@@ -9,14 +9,26 @@ use failures::text::{self, Item, Table};
 use failures::words::{ERRNOS, STATUSES};
 use toml::de::DeValue;
 
+use crate::completions::{CLASSES, FIELDS, Fields, NEEDED};
 use crate::library::{NAMES, Shipped};
 use crate::order;
 use crate::profile::{Family, Granting, NodeType, Profile, Said};
+use crate::registration::{IovaRule, KeyLayout};
 use crate::schema::{Atomics, DEVICE_FLAGS, Feature, Grant, Limit};
+use crate::timers;
 use crate::{MAX_ANCESTORS, MAX_PROFILE_BYTES, ProfileError};
 
 /// What undoes a refusal that is inherited.
 const TAKEN: &str = "taken";
+
+/// A GID table that moves stays as it is for a tenth of a second at least, in nanoseconds.
+const MIN_GID_PERIOD: u64 = 100_000_000;
+
+/// A GID table that moves has at least so many entries.
+const MIN_MOVING_GIDS: u64 = 16;
+
+/// No page is larger.
+const MAX_PAGE_BYTES: u64 = 1 << 30;
 
 /// The largest errno of Linux.
 const MAX_ERRNO: u32 = 4095;
@@ -36,6 +48,8 @@ const TABLES: &[&str] = &[
     "gids",
     "memory",
     "link",
+    "timers",
+    "completions",
     "vendor-errors",
     "order",
 ];
@@ -69,7 +83,8 @@ fn read(name: &str, mut top: Table<'_>, depth: usize) -> Result<Profile, Profile
     let Reader { mut profile, .. } = reader;
     let is_work = |feature: &&Feature| feature.table() == "refuses.work";
     let work = Feature::ALL.iter().filter(is_work);
-    profile.work = work.filter_map(|it| Some((it.word(), profile.refused[*it as usize]?))).collect();
+    profile.work = work.clone().filter_map(|it| Some((it.word(), profile.refused[*it as usize]?))).collect();
+    profile.failing_work = work.filter_map(|it| Some((it.word(), profile.failing[*it as usize]?))).collect();
     Ok(profile)
 }
 
@@ -122,7 +137,9 @@ impl Reader {
                 let keys: Vec<_> = features.map(|feature| feature.word()).collect();
                 self.table(&mut refuses, inner, path, &keys, |profile, key, item| {
                     let feature = Feature::ALL.iter().position(|feature| feature.word() == key).unwrap_or_default();
-                    profile.refused[feature] = errno(item)?;
+                    let is_work = Feature::ALL[feature].table() == "refuses.work";
+                    profile.failing[feature] = if is_work { status(item)? } else { None };
+                    profile.refused[feature] = if profile.failing[feature].is_some() { None } else { errno(item)? };
                     Ok(())
                 })?;
             }
@@ -134,15 +151,27 @@ impl Reader {
             profile.granted[grant] = Some(granting(item)?);
             Ok(())
         })?;
-        self.table(top, "gids", "gids", &["layout", "families", "roce-v1"], take_gids)?;
-        self.table(top, "memory", "memory", &["keys"], |profile, _, item| {
-            profile.equal_keys = item.one_of(&["distinct", "equal"], "relation of keys")? == "equal";
-            Ok(())
-        })?;
+        self.table(top, "gids", "gids", &["layout", "families", "roce-v1", "moves"], take_gids)?;
+        let memory = ["keys", "key-layout", "local-rkeys", "iova", "page-size", "empty-regions"];
+        self.table(top, "memory", "memory", &memory, take_memory)?;
         self.table(top, "link", "link", &["loopback"], |profile, _, item| {
             profile.loopback = item.flag()?;
             Ok(())
         })?;
+        let times: Vec<_> = timers::KEYS.iter().map(|(key, _)| *key).collect();
+        self.table(top, "timers", "timers", &times, |profile, key, item| {
+            let time = item.time(0)?;
+            if time > timers::MAX_GRANULARITY {
+                return Err(item.wrong("a time of at most 10s"));
+            }
+            if let Some((_, place)) = timers::KEYS.iter().find(|(known, _)| *known == key) {
+                *place(&mut profile.timers) = time;
+            }
+            Ok(())
+        })?;
+        let classes = CLASSES.iter().map(|(word, _)| *word);
+        let keys: Vec<_> = ["overrun", "others", "src-qp", "grh", "vendor-err"].into_iter().chain(classes).collect();
+        self.table(top, "completions", "completions", &keys, take_completions)?;
         let statuses: Vec<_> = STATUSES.iter().map(|(name, _)| *name).collect();
         self.table(top, "vendor-errors", "vendor-errors", &statuses, |profile, key, item| {
             let status = failures::words::number(STATUSES, key).unwrap_or_default();
@@ -244,6 +273,30 @@ impl Reader {
         if let Some(line) = last(&pairs).filter(|_| pairs.into_iter().all(refused)) {
             return Err(ProfileError::at(line, "all types of queue pairs are refused; expected one that is taken"));
         }
+        if let (Some(line), IovaRule::Any) = (self.line("page-size"), profile.registration.iova) {
+            let said =
+                "page-size says nothing where iova is \"any\"; expected iova = \"page-offset\" or \"ignored\" too";
+            return Err(ProfileError::at(line, said));
+        }
+        if let (Some(line), true) = (self.line("vendor-err"), profile.completions.no_vendor_errors)
+            && !profile.vendor_errors.is_empty()
+        {
+            let said = "vendor-err = \"zero\"; expected no [vendor-errors], which say codes";
+            return Err(ProfileError::at(line, said));
+        }
+        let entries = profile.limit(Limit::GidEntries).unwrap_or(MIN_MOVING_GIDS);
+        if let Some(line) = self.line("moves").filter(|_| entries < MIN_MOVING_GIDS || profile.addresses.hardware) {
+            let said = format!(
+                "the GID table moves; expected gid-entries of at least {MIN_MOVING_GIDS}, and another layout than hardware"
+            );
+            return Err(ProfileError::at(line, said));
+        }
+        let (layout, windows) = (self.line("key-layout"), !refused(Feature::AllocMw));
+        if let (Some(line), KeyLayout::Small, true) = (layout, profile.registration.key_layout, windows) {
+            let said = "keys are small numbers, which windows cannot count up in their low 8 bits; expected ibv_alloc_mw \
+                        to be refused";
+            return Err(ProfileError::at(line, said));
+        }
         let ways = [Feature::ByHand, Feature::Manager];
         if let Some(line) = last(&ways).filter(|_| ways.into_iter().all(refused) && !refused(Feature::Rc)) {
             let said =
@@ -339,9 +392,90 @@ fn take_gids(profile: &mut Profile, key: &'static str, item: &Item<'_>) -> Resul
                 return Err(item.wrong("one family at least: ipv4, ipv6, link-local"));
             }
         }
+        "moves" => {
+            let period = item.time(0)?;
+            if period < MIN_GID_PERIOD {
+                return Err(item.wrong("a time of at least 100ms"));
+            }
+            gids.moves = Some(period);
+        }
         _ => gids.roce_v1 = item.flag()?,
     }
     Ok(())
+}
+
+fn take_memory(profile: &mut Profile, key: &'static str, item: &Item<'_>) -> Result<(), ProfileError> {
+    let memory = &mut profile.registration;
+    match key {
+        "keys" => memory.equal_keys = item.one_of(&["distinct", "equal"], "relation of keys")? == "equal",
+        "key-layout" => {
+            memory.key_layout = match item.one_of(&["random", "index-and-variant", "small"], "layout of keys")? {
+                "random" => KeyLayout::Random,
+                "small" => KeyLayout::Small,
+                _ => KeyLayout::IndexAndVariant,
+            };
+        }
+        "local-rkeys" => {
+            memory.hides_rkeys = item.one_of(&["shown", "zero"], "R_Key of what peers may not use")? == "zero";
+        }
+        "iova" => {
+            memory.iova = match item.one_of(&["any", "page-offset", "ignored"], "rule of addresses")? {
+                "any" => IovaRule::Any,
+                "ignored" => IovaRule::Ignored,
+                _ => IovaRule::PageOffset,
+            };
+        }
+        "page-size" => {
+            memory.page_size = item.whole(1, MAX_PAGE_BYTES)?;
+            if !memory.page_size.is_power_of_two() {
+                return Err(item.wrong("a power of two"));
+            }
+        }
+        _ => memory.refuses_empty = item.one_of(&["taken", "refused"], "word for regions of no bytes")? == "refused",
+    }
+    Ok(())
+}
+
+fn take_completions(profile: &mut Profile, key: &'static str, item: &Item<'_>) -> Result<(), ProfileError> {
+    let completions = &mut profile.completions;
+    match key {
+        "overrun" => completions.drops = item.one_of(&["dead", "dropped"], "end of a full queue")? == "dropped",
+        "others" => completions.zeroes = item.one_of(&["untouched", "zero"], "word for it")? == "zero",
+        "src-qp" => completions.own_source = item.one_of(&["peer", "own"], "queue pair")? == "own",
+        "grh" => completions.grh_of_all = item.one_of(&["datagrams", "all"], "word for receives")? == "all",
+        "vendor-err" => {
+            completions.no_vendor_errors = item.one_of(&["explained", "zero"], "vendor error")? == "zero";
+        }
+        class => {
+            let mut fields = Fields::NONE;
+            for entry in item.entries("a list of fields of ibv_wc")? {
+                let name = entry.text()?;
+                let Some((_, field)) = FIELDS.iter().find(|(known, _)| *known == name) else {
+                    let known = FIELDS.iter().map(|(known, _)| *known);
+                    return Err(ProfileError::unknown(entry.line, name, "field of ibv_wc", known));
+                };
+                fields = fields.with(*field);
+            }
+            if !NEEDED.iter().all(|field| fields.has(*field)) {
+                return Err(item.wrong("wr_id and status among them, as every card fills them"));
+            }
+            if let Some(class) = CLASSES.iter().position(|(word, _)| *word == class) {
+                completions.filled[class] = Some(fields);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The status of a completion, if the value is no errno and is not taken.
+fn status(item: &Item<'_>) -> Result<Option<u32>, ProfileError> {
+    let DeValue::String(text) = item.value else { return Ok(None) };
+    if text == TAKEN || failures::words::number(ERRNOS, text).is_some() {
+        return Ok(None);
+    }
+    let names = ERRNOS.iter().chain(STATUSES).map(|(name, _)| *name);
+    let unknown = || ProfileError::unknown(item.line, text, "name of an error or a status, nor \"taken\"", names);
+    failures::words::number(STATUSES, text).map(Some).ok_or_else(unknown)
 }
 
 /// An errno, or nothing for what is taken.

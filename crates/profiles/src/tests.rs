@@ -4,8 +4,9 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
 
+use crate::completions::{CLASSES, FIELDS};
 use crate::library::{PROFILES, Shipped};
-use crate::{Feature, Grant, Limit, Profile};
+use crate::{Class, Feature, Field, Fields, Grant, IovaRule, KeyLayout, Limit, Profile};
 
 fn read(text: &str) -> &'static Profile {
     Box::leak(Box::new(Profile::parse("mine", text).unwrap_or_else(|error| panic!("{error}"))))
@@ -58,6 +59,52 @@ fn every_word_is_read() {
     for grant in Grant::ALL {
         assert_eq!(read(&format!("[granted]\n{grant} = 'exact'")).grant(*grant, 7, 100), Some(7));
     }
+}
+
+#[test]
+fn cards_fill_in_completions_as_they_say() {
+    let usual = read("").completions;
+    assert!(usual.is_usual() && CLASSES.iter().all(|(_, class)| usual.filled(*class) == Fields::ALL));
+    let text = "[completions]\nerrors = ['wr_id', 'status', 'qp_num']\nothers = 'zero'\nsrc-qp = 'own'\ngrh = 'all'";
+    let card = read(text).completions;
+    assert!(card.zeroes && card.own_source && card.grh_of_all && !card.drops && !card.is_usual());
+    let errors = card.filled(Class::Errors);
+    let has: String = FIELDS.iter().filter(|(_, field)| errors.has(*field)).map(|(name, _)| *name).collect();
+    assert_eq!(has, "wr_idstatusqp_num");
+    assert!(card.filled(Class::Sends).has(Field::Opcode) && !errors.has(Field::Opcode));
+    let quiet = read("[completions]\noverrun = 'dropped'\nvendor-err = 'zero'").completions;
+    assert!(quiet.drops && quiet.no_vendor_errors && quiet.is_usual());
+    for (class, _) in CLASSES {
+        for (field, _) in FIELDS {
+            read(&format!("[completions]\n{class} = ['wr_id', 'status', '{field}']"));
+        }
+    }
+}
+
+#[test]
+fn keys_addresses_times_and_moving_tables_are_read() {
+    let memory =
+        read("[memory]\nkey-layout = 'index-and-variant'\niova = 'page-offset'\npage-size = 65536").registration;
+    assert_eq!((memory.key_layout, memory.iova), (KeyLayout::IndexAndVariant, IovaRule::PageOffset));
+    assert!(memory.admits(0x1_0010, 0x7_0010) && !memory.admits(0x1_0010, 0x7_1010));
+    let usual = read("");
+    assert_eq!(usual.admits_iova(0x1234, 0x9999), Ok(()));
+    let other = read("[memory]\niova = 'ignored'\nlocal-rkeys = 'zero'\nempty-regions = 'refused'");
+    assert_eq!(other.admits_iova(0x1234, 0x2235).map_err(|refusal| refusal.errno), Err(22));
+    assert_eq!((other.admits_length(0).map_err(|refusal| refusal.errno), other.admits_length(1)), (Err(22), Ok(())));
+    assert!(other.registration.hides_rkeys);
+    let timers = read("[timers]\nack-timeout-least = '8ms'\nack-timeout-step = '4ms'\nrnr-timer-step = '1ms'").timers;
+    assert_eq!((timers.ack.least, timers.ack.step, timers.rnr.least), (8_000_000, 4_000_000, 0));
+    assert_eq!(read("[gids]\nmoves = '2s'").addresses.moves, Some(2_000_000_000));
+}
+
+#[test]
+fn work_is_refused_with_an_errno_or_with_a_status() {
+    let profile = read("[refuses.work]\nFLUSH = 'LOC_QP_OP_ERR'\nBIND_MW = 'EINVAL'");
+    assert_eq!((profile.failing_work(), profile.refused_work()), (&[("FLUSH", 2)][..], &[("BIND_MW", 22)][..]));
+    assert!(profile.offers(Feature::Flush).is_ok());
+    let heir = read("inherits = 'rxe'\n[refuses.work]\nFLUSH = 'taken'");
+    assert!(heir.failing_work().iter().all(|(name, _)| *name != "FLUSH"));
 }
 
 #[test]
@@ -125,6 +172,20 @@ fn mistakes_are_told_with_their_line_and_what_was_expected() {
         ("[limits]\nmax-qp = { source = 'x' }", 2, "value is missing"),
         ("[limits]\nmax-qp = 1\nunknown = ['max-qp']", 3, "as line 2 says what it is"),
         ("[limits]\nunknown = ['max-pq']", 2, "is no key of this table"),
+        ("[memory]\nkey-layout = 'smal'", 2, "is no layout of keys; expected random, index-and-variant, small"),
+        ("[memory]\niova = 'none'", 2, "is no rule of addresses; expected any, page-offset, ignored"),
+        ("[memory]\npage-size = 3", 2, "expected a power of two"),
+        ("[memory]\nlocal-rkeys = true", 2, "expected a text in quotes"),
+        ("[timers]\nrnr-timer-step = '11s'", 2, "expected a time of at most 10s"),
+        ("[timers]\nrnr-timer-step = 4", 2, "expected a time from"),
+        ("[timers]\nrnr-step = '4ms'", 2, "is no key of [timers]"),
+        ("[gids]\nmoves = '1ms'", 2, "expected a time of at least 100ms"),
+        ("[completions]\nsends = ['status']", 2, "expected wr_id and status among them"),
+        ("[completions]\nsends = ['wr_id', 'status', 'len']", 2, "\"len\" is no field of ibv_wc"),
+        ("[completions]\noverrun = 'lost'", 2, "is no end of a full queue; expected dead, dropped"),
+        ("[completions]\nwrites = []", 2, "is no key of [completions]"),
+        ("[refuses.work]\nFLUSH = 'LOC_QP_OP'", 2, "is no name of an error or a status, nor \"taken\""),
+        ("[refuses.calls]\nibv_create_srq = 'LOC_QP_OP_ERR'", 2, "is no name of an error"),
         ("limits = 1", 1, "expected a table such as [limits]"),
         ("[limits\n", 1, "a profile has tables such as [limits]"),
     ] {
@@ -142,6 +203,11 @@ fn contradictions_are_told() {
         ("[flags]\ndevice = ['XRC']\n[refuses.pairs]\nXRC = 22", 2, "the device has the flag XRC; expected it without"),
         ("[refuses.pairs]\nRC = 1\nUC = 1\nUD = 1\nXRC = 1\nRAW_PACKET = 1", 6, "all types of queue pairs are refused"),
         ("[refuses.calls]\nconnect-by-hand = 22\nconnection-manager = 22", 3, "neither by hand nor by the connection"),
+        ("[memory]\npage-size = 4096", 2, "page-size says nothing where iova is"),
+        ("[memory]\nkey-layout = 'small'", 2, "expected ibv_alloc_mw to be refused"),
+        ("[gids]\nmoves = '1s'\n[port]\ngid-entries = 4", 2, "expected gid-entries of at least 16"),
+        ("[gids]\nmoves = '1s'\nlayout = 'hardware'", 2, "and another layout than hardware"),
+        ("[completions]\nvendor-err = 'zero'\n[vendor-errors]\nGENERAL_ERR = 1", 2, "expected no [vendor-errors]"),
         ("[limits]\nmax-qp-rd-atom = 0", 2, "expected 1 or more, as there are READs"),
         ("[limits]\nmax-srq = 1\nmax-srq-wr = 0", 3, "expected 1 or more, as there are shared receive queues"),
     ] {

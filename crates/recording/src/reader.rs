@@ -98,6 +98,7 @@ pub struct Reader<R> {
     acceptance: Option<Event>,
     first: Option<BlockStart>,
     last: Option<BlockStart>,
+    nearest: Option<BlockStart>,
     gaps: u64,
     damaged: u64,
     skipped: u64,
@@ -115,12 +116,19 @@ impl<R: Read + Seek> Reader<R> {
         let header = FileHeader::from_bytes(&block[..read])?;
         let recent = block[..read].get(RECENT_AT..RECENT_AT + RECENT_BYTES).map_or_else(Vec::new, recent::read);
         let count = length.div_ceil(BLOCK_BYTES as u64).saturating_sub(1).min(MAX_BLOCKS);
-        let (mut blocks, mut damaged) = (Vec::new(), 0);
+        let (mut blocks, mut damaged, mut nearest) = (Vec::new(), 0, None);
         let mut head = [0; BLOCK_HEAD_BYTES];
         for place in 1..=count {
             let read = read_at(&mut from, place * BLOCK_BYTES as u64, &mut head)?;
             match BlockStart::read(&head[..read]) {
-                Some((start, _)) => blocks.push((start.sequence, place)),
+                Some((start, _)) => {
+                    blocks.push((start.sequence, place));
+                    // The clocks of a block are read after the time of its first event, sometimes much later.
+                    let delay = |start: &BlockStart| i128::from(start.monotonic) - i128::from(start.at);
+                    if nearest.as_ref().is_none_or(|nearest| delay(&start) < delay(nearest)) {
+                        nearest = Some(start);
+                    }
+                }
                 // What was made and never begun is empty.
                 None if head[..read].iter().all(|byte| *byte == 0) => {}
                 None => damaged += 1,
@@ -145,6 +153,7 @@ impl<R: Read + Seek> Reader<R> {
             acceptance: None,
             first: None,
             last: None,
+            nearest,
             gaps,
             damaged,
             skipped: 0,
@@ -161,6 +170,12 @@ impl<R: Read + Seek> Reader<R> {
     #[must_use]
     pub fn first_block(&self) -> Option<&BlockStart> {
         self.first.as_ref()
+    }
+
+    /// What the block says, of all of the file, whose clocks were read the soonest after the time of its first event.
+    #[must_use]
+    pub fn nearest_block(&self) -> Option<&BlockStart> {
+        self.nearest.as_ref()
     }
 
     /// What the block says that is being read.

@@ -2,8 +2,10 @@
 //! and what the device can do ([`Limits`]). Plain values; which of them a transition takes, and whether a value is in
 //! range, is decided in [`crate::state`].
 
+use crate::completion::Status;
 use crate::kind::State;
 use crate::rate::RateLimit;
+use crate::time::Timers;
 use core::fmt;
 use wire::access::Access;
 use wire::{Gid, Mtu, Psn, Qkey, Qpn};
@@ -383,6 +385,8 @@ pub struct Limits {
     pub keeps_early: bool,
     /// What the device does not do, though its transport has it.
     pub refused_work: RefusedWork,
+    /// How the device rounds times.
+    pub timers: Timers,
 }
 
 /// Work that a device refuses when it is posted: nothing, unless it is like a card that does.
@@ -392,6 +396,8 @@ pub struct RefusedWork {
     pub profile: &'static str,
     /// The names of operations, and what C programs get.
     pub work: &'static [(&'static str, i32)],
+    /// The names of operations that are taken and then fail, and with which status.
+    pub failing: FailingWork,
 }
 
 impl RefusedWork {
@@ -400,6 +406,26 @@ impl RefusedWork {
     pub fn of(&self, operation: &'static str) -> Option<DeviceRefusal> {
         let (_, errno) = *self.work.iter().find(|(name, _)| *name == operation)?;
         Some(DeviceRefusal { errno, profile: self.profile, what: operation })
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.work.is_empty() && self.failing.0.is_empty()
+    }
+}
+
+/// Work that a device takes and then fails: the names of operations, and the codes of their statuses.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct FailingWork(pub &'static [(&'static str, u32)]);
+
+impl FailingWork {
+    /// The status with which an operation fails, if it does.
+    #[must_use]
+    #[inline]
+    pub fn status_of(self, operation: &'static str) -> Option<Status> {
+        let (_, status) = *self.0.iter().find(|(name, _)| *name == operation)?;
+        Some(u8::try_from(status).ok().and_then(Status::of_code).unwrap_or(Status::LocalQpOperation))
     }
 }
 
@@ -430,6 +456,7 @@ impl Default for Limits {
             obeys_congestion: true,
             keeps_early: true,
             refused_work: RefusedWork::default(),
+            timers: Timers::default(),
         }
     }
 }

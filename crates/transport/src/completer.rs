@@ -9,7 +9,7 @@ use crate::port::Port;
 use crate::receive::scatter;
 use crate::requester::MAX_COPIED_ANSWER;
 use crate::send_queue::{Outcome, SendQueue};
-use crate::time::ack_timeout_nanos;
+use crate::time::Timers;
 use crate::work::Operation;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -125,9 +125,15 @@ pub(crate) struct Completer {
     kept: Option<Box<KeptPackets>>,
     /// The last acknowledgement that came while an answer before it was missing.
     acknowledged_ahead: Option<Psn>,
+    /// How the device rounds times.
+    timers: Timers,
 }
 
 impl Completer {
+    pub fn with_timers(timers: Timers) -> Completer {
+        Completer { timers, ..Completer::default() }
+    }
+
     pub fn start(&mut self, psn: Psn) {
         self.una = psn;
     }
@@ -141,6 +147,7 @@ impl Completer {
             oldest: seq,
             awaiting_response: core::mem::take(&mut self.awaiting_response),
             ends: core::mem::take(&mut self.ends),
+            timers: self.timers,
             ..Completer::default()
         };
     }
@@ -236,7 +243,7 @@ impl Completer {
     /// sent again after each.
     pub fn forgive(&mut self, now: Time, timeout: u8, patience: u64) {
         let is_due = self.ack_deadline.is_some_and(|deadline| deadline <= now);
-        let pause = ack_timeout_nanos(timeout).map(|nanos| nanos << self.suspicions.min(16));
+        let pause = self.timers.ack_timeout_nanos(timeout).map(|nanos| nanos << self.suspicions.min(16));
         if let (true, Some(pause)) = (is_due, pause.filter(|pause| *pause < patience)) {
             self.ack_deadline = Some(now.plus_nanos(2 * pause));
             self.suspicion = Some(now);
@@ -244,7 +251,7 @@ impl Completer {
     }
 
     fn restart_timer(&mut self, now: Time, timeout: u8) {
-        self.ack_deadline = ack_timeout_nanos(timeout).map(|nanos| now.plus_nanos(nanos));
+        self.ack_deadline = self.timers.ack_timeout_nanos(timeout).map(|nanos| now.plus_nanos(nanos));
         self.suspicions = 0;
         self.suspect(now, timeout);
     }
@@ -254,7 +261,7 @@ impl Completer {
     /// patience and without counting as a retry: the oldest packet alone, as the peer may just be slow. The ACK timer
     /// and its count run on as the specification has them.
     fn suspect(&mut self, now: Time, timeout: u8) {
-        self.suspicion = match (self.round_trip, ack_timeout_nanos(timeout)) {
+        self.suspicion = match (self.round_trip, self.timers.ack_timeout_nanos(timeout)) {
             _ if self.trusting => None,
             (Some(round_trip), Some(patience)) => {
                 // Answers wait for their turn among others, and to ask for one again takes as long as it did first.
@@ -338,13 +345,13 @@ impl Completer {
                 let verdict = match (blocked, echo) {
                     (true, _) => self.implied(now, connection),
                     (false, true) => Verdict::Drop(DropReason::AfterRetry),
-                    // What is missing is a request for a long answer, which is not sent twice: the peer takes nothing
-                    // behind it. All that was asked is asked again, which costs little.
-                    (false, false) if self.asks_all_again() => self.retry(RetryCause::SequenceNak, connection),
                     // It was lost again. The peer lives, and this is no other failure.
-                    (false, false) if self.repeated.is_some() => Verdict::Repeat(RetryCause::SequenceNak),
+                    (false, false) if self.repeated.is_some() => match self.asks_all_again() {
+                        true => Verdict::GoBack(RetryCause::SequenceNak),
+                        false => Verdict::Repeat(RetryCause::SequenceNak),
+                    },
                     (false, false) => match self.retry(RetryCause::SequenceNak, connection) {
-                        Verdict::GoBack(cause) if self.may_keep() => Verdict::Repeat(cause),
+                        Verdict::GoBack(cause) if self.may_keep() && !self.asks_all_again() => Verdict::Repeat(cause),
                         verdict => verdict,
                     },
                 };
@@ -569,8 +576,9 @@ impl Completer {
         Verdict::GoBack(repeated.cause)
     }
 
-    /// Whether the oldest packet asks for a long answer, of a peer that has not shown that it keeps what comes behind a
-    /// packet that is missing.
+    /// Whether all requests are to be asked again where the oldest is missing: it asks for a long answer, so it is not
+    /// sent twice, and a peer that has not shown yet that it keeps what comes behind a missing packet takes nothing. To
+    /// ask again costs little.
     fn asks_all_again(&self) -> bool {
         !self.has_kept_behind && self.asked_before(self.una).is_some_and(|psns| psns > MAX_COPIED_ANSWER)
     }

@@ -90,8 +90,8 @@ pub mod weak;
 mod work;
 
 pub use attributes::{
-    AddressVector, AlternatePath, AttributeMask, Attributes, Capabilities, DeviceRefusal, Limits, MigrationState,
-    Modify, RefusedWork,
+    AddressVector, AlternatePath, AttributeMask, Attributes, Capabilities, DeviceRefusal, FailingWork, Limits,
+    MigrationState, Modify, RefusedWork,
 };
 pub use completed_work::{Count, Counts};
 pub use completion::{AsyncEvent, Cause, Completion, CompletionKind, FrameNotes, Queue, Status, TagHeader};
@@ -104,7 +104,7 @@ pub use srq::{SharedReceiveQueue, SrqAttributes, SrqError, SrqEvent, SrqModify};
 pub use state::{Kind, ModifyError, State};
 pub use stop::Stop;
 pub use tag_matching::{MAX_RENDEZVOUS_HEADER, TagList, TagOperation, TagOutcome, TagRequest, TaggedMessage};
-pub use time::ack_timeout_nanos;
+pub use time::{Granularity, Timers, ack_timeout_nanos};
 pub use trace::{Failure, Time};
 pub use train::{Inbound, Payload, Piece, Pieces, Train};
 pub use wire::access::{Access, Atomic, Bind, ProtectionDomain, Range, Refusal, Subject};

@@ -56,6 +56,11 @@ pub trait Port {
     /// Copies bytes out of memory. Links call it to gather payload.
     fn read(&mut self, subject: Subject, range: Range, out: &mut [u8]) -> Result<(), Refusal>;
 
+    /// The peer's READ of these bytes is granted; they are read when its answer is made. A device may read some now.
+    fn read_requested(&mut self, subject: Subject, range: Range) {
+        let _ = (subject, range);
+    }
+
     /// Copies bytes into memory, ascending, the last ones last.
     fn write(&mut self, subject: Subject, range: Range, data: &[u8]) -> Result<(), Refusal>;
 

@@ -2,6 +2,7 @@
 //! congestion windows, the fence and `max_rd_atomic` allow. It knows nothing of answers: when the completer decides to
 //! go back, the queue pair moves its cursor.
 
+use crate::attributes::FailingWork;
 use crate::completion::{Queue, Status};
 use crate::connection::Connection;
 use crate::port::MAX_TRAIN;
@@ -68,6 +69,8 @@ pub(crate) struct Limits {
     pub draining: bool,
     /// The most packets that the rate allows now; `u32::MAX` if there is none.
     pub packets: u32,
+    /// What the device takes and cannot do.
+    pub failing_work: FailingWork,
 }
 
 /// What is sent once more: a packet or request, the work it belongs to, and how often.
@@ -284,7 +287,7 @@ impl Requester {
                         // It may read what a READ before it has brought.
                         port.tells(Queue::Send);
                     }
-                    if let Err((status, cause)) = self.begin(seq, connection, queue, port) {
+                    if let Err((status, cause)) = self.begin(seq, connection, queue, limits, port) {
                         self.halted = true;
                         return Step::Failed(seq, status, cause);
                     }
@@ -365,10 +368,15 @@ impl Requester {
         seq: u64,
         connection: &Connection,
         queue: &mut SendQueue,
+        limits: &Limits,
         port: &mut P,
     ) -> Result<(), (Status, Failure)> {
         let Some(work) = queue.get_mut(seq) else { return Ok(()) };
         let subject = work.subject(connection);
+        if let Some(status) = limits.failing_work.status_of(work.operation.name()) {
+            // The device took it, and cannot do it.
+            return Err((status, Failure::Unsuitable { what: "the NIC's profile takes this work and lets it fail" }));
+        }
         if !work.operation.is_of(connection.kind) {
             // What mlx5 and Soft-RoCE report.
             return Err((Status::LocalQpOperation, Failure::NotCarried { transport: connection.kind.name() }));

@@ -738,7 +738,11 @@ fn grant<P: Port>(
         return Ok(());
     }
     let range = Range { key: reth.rkey, address: reth.va, length: u64::from(reth.len) };
-    port.check(subject, range, access).map_err(access_fault)
+    port.check(subject, range, access).map_err(access_fault)?;
+    if access == Access::REMOTE_READ {
+        port.read_requested(subject, range);
+    }
+    Ok(())
 }
 
 fn access_fault(refusal: Refusal) -> Fault {

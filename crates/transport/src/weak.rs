@@ -25,6 +25,11 @@ const MAX_WAITING_BYTES: usize = 1 << 20;
 const LONG_WAIT_ODDS: u64 = 16;
 /// A long wait lasts so many times as long as the others may.
 const LONG_WAIT_FACTOR: u64 = 8;
+/// One in so many times that a queue pair is driven, programs that wait are woken for nothing.
+const SPURIOUS_EVENT_ODDS: u64 = 4;
+/// So much of what a READ asks for may be read early, and so many pieces for all READs of a queue pair.
+const MAX_GLIMPSE_BYTES: u64 = 256;
+const MAX_GLIMPSES: usize = 64;
 /// Receives and READ targets up to this length are scribbled on as a whole.
 const MAX_SCRIBBLE_BYTES: usize = 4096;
 
@@ -39,6 +44,10 @@ pub struct Weakness {
     pub scribbles: bool,
     /// Sending, answering and completing are put off: sources are read late, completions and events come late.
     pub late: bool,
+    /// What a READ asks for is read in pieces: some when the request comes, the others when the answer goes.
+    pub tears_reads: bool,
+    /// Programs that wait for completions are woken where there is none.
+    pub spurious_events: bool,
     /// The longest usual wait, in nanoseconds.
     pub patience: u64,
 }
@@ -46,7 +55,15 @@ pub struct Weakness {
 impl Weakness {
     /// All that is allowed.
     pub const fn all(seed: u64) -> Weakness {
-        Weakness { seed, any_placement: true, scribbles: true, late: true, patience: 20_000 }
+        Weakness {
+            seed,
+            any_placement: true,
+            scribbles: true,
+            late: true,
+            tears_reads: true,
+            spurious_events: true,
+            patience: 20_000,
+        }
     }
 }
 
@@ -74,9 +91,20 @@ struct Piece {
 impl Piece {
     /// Whether it is for some of these bytes. Two keys may name the same memory, mostly by the same addresses.
     fn overlaps(&self, range: &Range) -> bool {
-        let end = |range: &Range| range.address.saturating_add(range.length);
-        self.range.address < end(range) && range.address < end(&self.range)
+        overlap(&self.range, range)
     }
+}
+
+fn overlap(one: &Range, other: &Range) -> bool {
+    let end = |range: &Range| range.address.saturating_add(range.length);
+    one.address < end(other) && other.address < end(one)
+}
+
+/// Bytes that a READ asks for and that were read before its answer is made.
+#[derive(Debug)]
+struct Glimpse {
+    range: Range,
+    bytes: Box<[u8]>,
 }
 
 /// What a queue pair of a weak NIC keeps back.
@@ -89,6 +117,8 @@ pub struct Weak {
     waiting_bytes: usize,
     /// When some of the pieces go.
     places_at: Option<Time>,
+    /// What was read early, for READs whose answers are still to be made.
+    glimpses: Vec<Glimpse>,
     pace: Pace,
 }
 
@@ -123,7 +153,15 @@ impl Weak {
     /// Nothing waits.
     pub fn new(weakness: Weakness, number: u32) -> Weak {
         let chance = weakness.seed ^ u64::from(number).wrapping_mul(0xd6e8_feb8_6659_fd93);
-        Weak { weakness, chance, pieces: Vec::new(), waiting_bytes: 0, places_at: None, pace: Pace::Idle }
+        Weak {
+            weakness,
+            chance,
+            pieces: Vec::new(),
+            waiting_bytes: 0,
+            places_at: None,
+            glimpses: Vec::new(),
+            pace: Pace::Idle,
+        }
     }
 
     /// Begins chance anew, for a run that is to be had again.
@@ -202,6 +240,47 @@ impl Weak {
             // Where this is refused, the payload will be too.
             let _ = place(subject, range, noise.get(..part).unwrap_or_default());
         }
+    }
+
+    /// A READ request has come for these bytes, and what must not be overtaken by it is placed. Some of the bytes may be
+    /// read now: `read` does so. What was read earlier of them is forgotten, as this READ must not see the past.
+    pub fn read_requested(&mut self, range: Range, mut read: impl FnMut(Range, &mut [u8]) -> Result<(), Refusal>) {
+        self.glimpses.retain(|glimpse| !overlap(&glimpse.range, &range));
+        if !self.weakness.tears_reads || range.length == 0 || self.glimpses.len() >= MAX_GLIMPSES {
+            return;
+        }
+        for _ in 0..self.below(MAX_CUTS) {
+            // Of what is long, the beginning: it is what programs put words into.
+            let near = range.length.min(MAX_GLIMPSE_BYTES);
+            let from = self.below(near);
+            let length = 1 + self.below(near - from);
+            let part = Range { address: range.address.wrapping_add(from), length, ..range };
+            let mut bytes = alloc::vec![0; length as usize].into_boxed_slice();
+            if read(part, &mut bytes).is_ok() {
+                self.glimpses.push(Glimpse { range: part, bytes });
+            }
+        }
+    }
+
+    /// The answer to a READ is made of these bytes, which were read now: what was read of them early replaces them.
+    pub fn answered(&mut self, range: Range, out: &mut [u8]) {
+        self.glimpses.retain(|glimpse| {
+            if glimpse.range.key != range.key || !overlap(&glimpse.range, &range) {
+                return true;
+            }
+            for (at, byte) in glimpse.bytes.iter().enumerate() {
+                let place = (glimpse.range.address.wrapping_add(at as u64)).wrapping_sub(range.address);
+                if let Some(place) = usize::try_from(place).ok().and_then(|place| out.get_mut(place)) {
+                    *place = *byte;
+                }
+            }
+            false
+        });
+    }
+
+    /// Whether programs that wait for completions are woken now, though there is none.
+    pub fn wakes_for_nothing(&mut self) -> bool {
+        self.weakness.spurious_events && self.below(SPURIOUS_EVENT_ODDS) == 0
     }
 
     /// Places what must not be overtaken by what happens now.

@@ -2,7 +2,7 @@
 //! work should complete how is not its business.
 
 use super::program::*;
-use sim::{Fate, Rng, Sighting};
+use sim::{Fate, LinkKind, Rng, Sighting};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -30,8 +30,14 @@ pub struct Watch {
     /// Channels on which nothing passes any more.
     pub silenced: BTreeSet<usize>,
     adversary: Adversary,
+    /// Directions between two hosts that are rings.
+    rings: BTreeSet<(usize, usize)>,
     rng: Rng,
 }
+
+/// A packet that is held back in a ring keeps its place: no queue pair can send while it fills the ring. So it is held
+/// no longer than the shortest ACK timeout, or other queue pairs would use up their retries for nothing.
+const RING_DELAY_MAX: u64 = 1_000_000;
 
 /// What a run cost.
 #[derive(Clone, Debug, Default)]
@@ -112,6 +118,12 @@ impl Watch {
             partitions: BTreeSet::new(),
             silenced: BTreeSet::new(),
             adversary: program.adversary,
+            rings: program
+                .links
+                .iter()
+                .filter(|(_, _, link)| link.kind == LinkKind::Whole)
+                .map(|(from, to, _)| (*from, *to))
+                .collect(),
             rng: Rng::new(program.seed ^ 0xad5e),
         }
     }
@@ -153,7 +165,8 @@ impl Watch {
         } else if self.rng.chance(self.adversary.duplication) {
             Fate::Duplicate
         } else if self.rng.chance(self.adversary.delay) {
-            Fate::Delay(self.rng.below(self.adversary.delay_by))
+            let delay = self.rng.below(self.adversary.delay_by);
+            Fate::Delay(if self.rings.contains(&(from, to)) { delay.min(RING_DELAY_MAX) } else { delay })
         } else if self.rng.chance(self.adversary.corruption) {
             Fate::Corrupt
         } else if self.rng.chance(self.adversary.marking) {

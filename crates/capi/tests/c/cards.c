@@ -4,6 +4,7 @@
  * It uses nothing but libibverbs. */
 #include "bench.h"
 #include <arpa/inet.h>
+#include <poll.h>
 #include <unistd.h>
 
 static struct ibv_context *context;
@@ -195,6 +196,201 @@ static void prints_grants(void)
 	}
 }
 
+/* An operation that older headers do not know. */
+enum { ATOMIC_WRITE = 15 };
+
+static union ibv_gid own_gid;
+static int own_index = -1;
+
+/* The first IPv4 address of the port. */
+static void find_own_gid(void)
+{
+	static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+	struct ibv_port_attr port;
+
+	NEED(!ibv_query_port(context, 1, &port));
+	for (int i = port.gid_tbl_len - 1; i >= 0; i--)
+		if (!ibv_query_gid(context, 1, i, &own_gid) && !memcmp(own_gid.raw, mapped, sizeof mapped) && own_gid.raw[12])
+			own_index = i;
+	if (own_index >= 0)
+		NEED(!ibv_query_gid(context, 1, own_index, &own_gid));
+}
+
+static int connect_pair(struct ibv_qp *qp, uint32_t peer)
+{
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_RTR, .path_mtu = IBV_MTU_1024, .max_dest_rd_atomic = 1, .min_rnr_timer = 1,
+				   .ah_attr = {.is_global = 1, .port_num = 1, .grh = {.dgid = own_gid, .hop_limit = 64}}};
+	struct ibv_qp_attr rts = {.qp_state = IBV_QPS_RTS, .max_rd_atomic = 1, .timeout = 16, .retry_cnt = 7, .rnr_retry = 7};
+
+	attr.ah_attr.grh.sgid_index = (uint8_t)own_index;
+	attr.dest_qp_num = peer;
+	return ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+						IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) ||
+	       ibv_modify_qp(qp, &rts, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |
+					       IBV_QP_MAX_QP_RD_ATOMIC);
+}
+
+/* Two queue pairs that are connected to each other, the first of which sends; 0 if they cannot be. */
+static int connected(struct ibv_qp *pair[2], struct ibv_cq *sends, struct ibv_cq *receives)
+{
+	for (int i = 0; i < 2; i++) {
+		struct ibv_qp_init_attr init = plain_init(i ? receives : sends, IBV_QPT_RC);
+
+		init.recv_cq = receives;
+		init.cap.max_send_sge = init.cap.max_recv_sge = 1;
+		pair[i] = ibv_create_qp(pd, &init);
+		NEED(pair[i]);
+		if (own_index < 0 || to_init(pair[i]))
+			return 0;
+	}
+	return !connect_pair(pair[0], pair[1]->qp_num) && !connect_pair(pair[1], pair[0]->qp_num);
+}
+
+static void destroy(struct ibv_qp *pair[2])
+{
+	NEED(!ibv_destroy_qp(pair[0]) && !ibv_destroy_qp(pair[1]));
+}
+
+/* What stands in a field that was full of 0xa5. */
+static const char *stands(uint32_t value, uint32_t mask, uint32_t own)
+{
+	static char number[4][16];
+	static int turn;
+	char *text = number[turn++ % 4];
+
+	if (value == (0xa5a5a5a5 & mask))
+		return "kept";
+	if (own && value == own)
+		return "own";
+	snprintf(text, sizeof *number, "%u", value);
+	return text;
+}
+
+/* Waits for a completion, and prints which of its fields were filled in. */
+static struct ibv_wc print_completion(struct ibv_cq *queue, const char *what)
+{
+	struct ibv_wc wc;
+	time_t end = time(NULL) + 20;
+	int got = 0;
+
+	memset(&wc, 0xa5, sizeof wc);
+	while (!got && time(NULL) < end)
+		got = ibv_poll_cq(queue, 1, &wc);
+	if (got != 1) {
+		printf("%s: none\n", what);
+		return wc;
+	}
+	printf("%s: status %d, opcode %s, bytes %s, vendor %s, flags %s, ", what, wc.status, stands(wc.opcode, ~0U, 0),
+	       stands(wc.byte_len, ~0U, 0), stands(wc.vendor_err, ~0U, 0), stands(wc.wc_flags, ~0U, 0));
+	printf("source %s, immediate %s, ", stands(wc.src_qp, ~0U, wc.qp_num), stands(wc.imm_data, ~0U, 0));
+	printf("pkey %s, slid %s, sl %s, path %s\n", stands(wc.pkey_index, 0xffff, 0), stands(wc.slid, 0xffff, 0),
+	       stands(wc.sl, 0xff, 0), stands(wc.dlid_path_bits, 0xff, 0));
+	return wc;
+}
+
+/* Which fields of completions are filled in, and with which status work fails that the device cannot do. */
+static void prints_completions(void)
+{
+	struct ibv_mr *mr = ibv_reg_mr(pd, memory, sizeof memory,
+				       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+	struct ibv_cq *receives = ibv_create_cq(context, 16, NULL, NULL, 0);
+	struct ibv_sge in = {(uintptr_t)memory, 64, 0}, out = {(uintptr_t)memory + 512, 64, 0};
+	struct ibv_recv_wr wr = {.wr_id = 9, .sg_list = &in, .num_sge = 1}, *bad;
+	struct ibv_qp *pair[2];
+	int refused;
+
+	NEED(mr && receives);
+	if (!connected(pair, cq, receives)) {
+		printf("completions: not connected by hand\n");
+		return;
+	}
+	in.lkey = out.lkey = mr->lkey;
+	NEED(!ibv_post_recv(pair[1], &wr, &bad) && !ibv_post_recv(pair[1], &wr, &bad));
+	NEED(!post(pair[0], 1, IBV_WR_SEND, &out, 0, 0));
+	print_completion(receives, "receive");
+	print_completion(cq, "SEND");
+	NEED(!post(pair[0], 2, IBV_WR_RDMA_WRITE, &out, in.addr, mr->rkey));
+	print_completion(cq, "WRITE");
+	NEED(!post(pair[0], 3, IBV_WR_RDMA_READ, &in, out.addr, mr->rkey));
+	print_completion(cq, "READ");
+	NEED(!post(pair[0], 4, IBV_WR_RDMA_READ, &in, out.addr, mr->rkey ^ 0x5500));
+	print_completion(cq, "READ with a wrong key");
+	print_completion(receives, "flushed receive");
+	destroy(pair);
+	NEED(connected(pair, cq, receives));
+	out.length = 8;
+	refused = post(pair[0], 5, (enum ibv_wr_opcode)ATOMIC_WRITE, &out, in.addr, mr->rkey);
+	if (refused)
+		printf("ATOMIC_WRITE: %d\n", refused);
+	else
+		print_completion(cq, "ATOMIC_WRITE");
+	destroy(pair);
+	ibv_destroy_cq(receives);
+}
+
+/* How many events of that kind the device has told of, until none comes for half a second. */
+static int events_of(enum ibv_event_type type)
+{
+	struct pollfd fd = {.fd = context->async_fd, .events = POLLIN};
+	struct ibv_async_event event;
+	int count = 0;
+
+	while (poll(&fd, 1, 500) == 1 && !ibv_get_async_event(context, &event)) {
+		count += event.event_type == type;
+		ibv_ack_async_event(&event);
+	}
+	return count;
+}
+
+/* What becomes of completions that meet a full queue. */
+static void overruns(void)
+{
+	struct ibv_mr *mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+	struct ibv_cq *small = ibv_create_cq(context, 1, NULL, NULL, 0);
+	struct ibv_qp *pair[2];
+	struct ibv_sge out = {(uintptr_t)memory + 512, 64, mr ? mr->lkey : 0};
+	struct ibv_wc wc;
+	int events, polled = 0, got;
+
+	NEED(small && mr);
+	if (!connected(pair, small, cq)) {
+		printf("overrun: not connected by hand\n");
+		return;
+	}
+	for (int i = 0; i < small->cqe + 3; i++) {
+		NEED(!post(pair[0], 1, IBV_WR_RDMA_WRITE, &out, (uintptr_t)memory, mr->rkey));
+		/* One by one: some devices take several completions together. */
+		usleep(20000);
+	}
+	events = events_of(IBV_EVENT_CQ_ERR);
+	while ((got = ibv_poll_cq(small, 1, &wc)) == 1)
+		polled++;
+	printf("overrun: %d events, the rest is%s there, and then %d", events, polled == small->cqe ? "" : " not", got);
+	got = post(pair[0], 2, IBV_WR_RDMA_WRITE, &out, (uintptr_t)memory, mr->rkey);
+	usleep(200000);
+	printf("; posted later: %d, polled %d\n", got, ibv_poll_cq(small, 1, &wc));
+	destroy(pair);
+	ibv_destroy_cq(small);
+}
+
+/* Keys, and addresses that a program chooses. */
+static void prints_registration(void)
+{
+	struct ibv_mr *local = ibv_reg_mr(pd, memory, 4096, IBV_ACCESS_LOCAL_WRITE), *other;
+
+	NEED(local);
+	printf("rkey of local memory is %s\n", local->rkey ? "shown" : "0");
+	errno = 0;
+	other = ibv_reg_mr_iova(pd, memory, 4096, (uintptr_t)memory + 8, IBV_ACCESS_LOCAL_WRITE);
+	printf("iova at another place of a page %d\n", other ? 0 : errno);
+	errno = 0;
+	other = ibv_reg_mr_iova(pd, memory, 4096, (uintptr_t)memory + (1 << 20), IBV_ACCESS_LOCAL_WRITE);
+	printf("iova at the same place %d\n", other ? 0 : errno);
+	errno = 0;
+	other = ibv_reg_mr(pd, memory + 8, 0, IBV_ACCESS_LOCAL_WRITE);
+	printf("empty region %d\n", other ? 0 : errno);
+}
+
 #define TELL(field) printf(#field " %#llx\n", (unsigned long long)device.field)
 
 static void tells(void)
@@ -233,6 +429,68 @@ static void tells(void)
 		ibv_dealloc_mw(mw);
 	printf("resize %d\n", ibv_resize_cq(cq, 128));
 	prints_grants();
+	prints_registration();
+	find_own_gid();
+	prints_completions();
+	overruns();
+}
+
+/* NCCL logs the opcode of what failed; a card leaves there what was there before. */
+static void reads_what_failed(int is_kept)
+{
+	struct ibv_wc wc;
+	struct ibv_mr *mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
+	struct ibv_sge in = {(uintptr_t)memory, 64, mr ? mr->lkey : 0};
+	struct ibv_cq *receives = ibv_create_cq(context, 16, NULL, NULL, 0);
+	struct ibv_qp *pair[2];
+
+	find_own_gid();
+	NEED(own_index >= 0 && mr);
+	NEED(connected(pair, cq, receives) && !post(pair[0], 4, IBV_WR_RDMA_READ, &in, in.addr, mr->rkey ^ 0x5500));
+	wc = print_completion(cq, "READ with a wrong key");
+	CHECK(wc.status == IBV_WC_REM_ACCESS_ERR && wc.wr_id == 4);
+	CHECK((wc.opcode == 0xa5a5a5a5) == is_kept && (is_kept || wc.opcode == IBV_WC_RDMA_READ));
+}
+
+/* A program keeps an index of the GID table. */
+static void keeps_an_index(int moves)
+{
+	union ibv_gid before, after;
+	struct pollfd fd = {.fd = context->async_fd, .events = POLLIN};
+	struct ibv_async_event event;
+
+	find_own_gid();
+	NEED(own_index >= 0 && !ibv_query_gid(context, 1, own_index, &before));
+	CHECK((poll(&fd, 1, moves ? 20000 : 500) == 1) == moves);
+	if (moves) {
+		NEED(!ibv_get_async_event(context, &event));
+		CHECK(event.event_type == IBV_EVENT_GID_CHANGE);
+		ibv_ack_async_event(&event);
+	}
+	NEED(!ibv_query_gid(context, 1, own_index, &after));
+	CHECK(!!memcmp(&before, &after, sizeof before) == moves);
+}
+
+/* How long a peer that has no receive is waited for, in milliseconds. */
+static void waits_for_an_answer(int least)
+{
+	struct ibv_qp *pair[2];
+	struct ibv_mr *mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
+	struct ibv_sge out = {(uintptr_t)memory, 64, mr ? mr->lkey : 0};
+	struct ibv_qp_attr attr = {.timeout = 1, .retry_cnt = 0, .rnr_retry = 1, .min_rnr_timer = 1};
+	struct timespec from, to;
+	struct ibv_wc wc;
+
+	find_own_gid();
+	NEED(own_index >= 0 && mr && connected(pair, cq, cq));
+	NEED(!ibv_modify_qp(pair[0], &attr, IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MIN_RNR_TIMER));
+	clock_gettime(CLOCK_MONOTONIC, &from);
+	/* There is no receive: once more after the RNR timer, and then no more. */
+	NEED(!post(pair[0], 1, IBV_WR_SEND, &out, 0, 0));
+	wc = completion(cq);
+	clock_gettime(CLOCK_MONOTONIC, &to);
+	CHECK(wc.status == IBV_WC_RNR_RETRY_EXC_ERR);
+	CHECK((to.tv_sec - from.tv_sec) * 1000 + (to.tv_nsec - from.tv_nsec) / 1000000 >= least);
 }
 
 int main(int argc, char **argv)
@@ -260,6 +518,12 @@ int main(int argc, char **argv)
 		takes_the_first_gid(error);
 	else if (!strcmp(what, "many"))
 		makes_many(10, EBUSY, 100, ENOMEM);
+	else if (!strcmp(what, "failed-opcode"))
+		reads_what_failed(!!error);
+	else if (!strcmp(what, "moving-gid"))
+		keeps_an_index(!!error);
+	else if (!strcmp(what, "rnr-wait"))
+		waits_for_an_answer(error);
 	else if (!strcmp(what, "atomics"))
 		posts_atomics(error);
 	else

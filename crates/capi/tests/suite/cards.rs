@@ -40,6 +40,47 @@ fn what_fails_on_a_card_fails_here_at_the_same_call_and_only_on_that_card() {
 }
 
 #[test]
+fn what_cards_leave_out_of_completions_stays_as_it_was() {
+    let program = compile("cc", "cards.c");
+    let _turn = alone();
+    let tells = |card: &str, line: &str| {
+        let mut command = on_link(Link::SharedMemory, &program);
+        let said = succeed(command.arg("tells").env("UBIVERBS_NIC", card).env("UBIVERBS_NICS", "1"));
+        assert!(said.lines().any(|own| own == line), "{card}: {line}\n{said}");
+    };
+    let rest = "source kept, immediate kept, pkey kept, slid kept, sl kept, path kept";
+    let sent = format!("SEND: status 0, opcode 0, bytes kept, vendor kept, flags 0, {rest}");
+    tells("cx5", &sent);
+    tells("cx5", &format!("READ with a wrong key: status 10, opcode kept, bytes kept, vendor 136, flags 0, {rest}"));
+    let own = "source own, immediate kept, pkey kept, slid kept, sl kept, path kept";
+    tells("irdma", &format!("SEND: status 0, opcode 0, bytes 64, vendor kept, flags 0, {own}"));
+    let zero = "source 0, immediate 0, pkey 0, slid 0, sl 0, path 0";
+    tells("rxe", &format!("READ with a wrong key: status 10, opcode 0, bytes 0, vendor 0, flags 0, {zero}"));
+    tells("rxe", &format!("FLUSH: status 2, opcode 0, bytes 0, vendor 0, flags 0, {zero}"));
+    tells("rxe", "overrun: 3 events, the rest is there, and then 0; posted later: 0, polled 1");
+    tells("rxe", "rkey of local memory is 0");
+    tells("rxe", "iova at another place of a page 22");
+    tells("", "iova at another place of a page 0");
+    tells("siw", "empty region 22");
+}
+
+#[test]
+fn words_of_a_profile_of_ones_own_are_obeyed() {
+    let program = compile("cc", "cards.c");
+    let place = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("mine.toml");
+    let text = "[gids]\nmoves = '1s'\n[timers]\nrnr-timer-least = '300ms'\n[completions]\nerrors = ['wr_id', 'status']\n\
+                [memory]\nkey-layout = 'small'\n[refuses.calls]\nibv_alloc_mw = 'EOPNOTSUPP'\n";
+    std::fs::write(&place, text).unwrap();
+    let _turn = alone();
+    for (what, mine, usual) in [("moving-gid", "1", "0"), ("rnr-wait", "300", "0"), ("failed-opcode", "1", "0")] {
+        for (card, asked) in [(place.as_os_str(), mine), ("".as_ref(), usual)] {
+            let mut command = on_link(Link::SharedMemory, &program);
+            succeed(command.args([what, asked]).env("UBIVERBS_NIC", card).env("UBIVERBS_NICS", "1"));
+        }
+    }
+}
+
+#[test]
 fn a_card_tells_and_grants_what_its_profile_says() {
     let program = compile("cc", "cards.c");
     let _turn = alone();

@@ -174,7 +174,7 @@ impl Races {
         if self.released.len() >= MAX_ATOMICS && !self.released.contains_key(&key) {
             self.forget();
         }
-        let released = self.released.entry(key).or_insert_with(SharedClock::default);
+        let released = self.released.entry(key).or_default();
         released.join(before);
         released.learn(Point { pair, way: Way::Placed, index });
         // Answers are in order: those before it were carried out when it is.

@@ -93,6 +93,7 @@ impl Found {
         settings: &Settings,
         processes: &[Process],
         stacks: &Map<u64, String>,
+        began: u64,
         found: &mut dyn FnMut(u32, u64, Finding),
     ) {
         for race in self.races.values() {
@@ -101,7 +102,7 @@ impl Found {
             if !settings.wants(number) || self.has_failed(&first.work) || self.has_failed(&second.work) {
                 continue;
             }
-            let finding = race.finding(number, processes, stacks);
+            let finding = race.finding(number, processes, stacks, began);
             found(second.work.process, race.count, Finding { severity: settings.severity(number), ..finding });
         }
     }
@@ -120,7 +121,7 @@ fn rule(first: &Access, second: &Access) -> Number {
 }
 
 impl Race {
-    fn finding(&self, number: Number, processes: &[Process], stacks: &Map<u64, String>) -> Finding {
+    fn finding(&self, number: Number, processes: &[Process], stacks: &Map<u64, String>, began: u64) -> Finding {
         let Race { first, second, start, end, .. } = self;
         let name = |process: u32| match processes.get(process as usize) {
             Some(process) => format!("process {} ({})", process.facts.pid, process.facts.program),
@@ -135,12 +136,13 @@ impl Race {
         );
         let seen = |which: &str, access: &Access| {
             let Work { thread, stack, at, .. } = *access.work;
+            let after = at.saturating_sub(began);
             let place = match stacks.get(&stack) {
                 Some(stack) => format!(", from {stack}"),
                 None => String::new(),
             };
             format!(
-                "the {which} {} [{:#x}, +{}) with key {:#010x}; thread {thread} posted it at {}.{:09} s{place}",
+                "the {which} {} [{:#x}, +{}) with key {:#010x}; thread {thread} posted it after {}.{:09} s{place}",
                 match access.doing {
                     Doing::Reading => "reads",
                     Doing::Writing => "writes",
@@ -149,8 +151,8 @@ impl Race {
                 access.start,
                 access.end - access.start,
                 access.key,
-                at / 1_000_000_000,
-                at % 1_000_000_000,
+                after / 1_000_000_000,
+                after % 1_000_000_000,
             )
         };
         let (cause, advice) = self.missing();
@@ -168,8 +170,11 @@ impl Race {
     /// Which order is missing, and what would make it.
     fn missing(&self) -> (String, String) {
         let (first, second) = (&self.first, &self.second);
-        let (one, other) = (first.work.opcode, second.work.opcode);
-        let base = format!("nothing orders this {one} before that {other}");
+        let (one, other) = match (first.work.opcode, second.work.opcode) {
+            (one, other) if one == other => (format!("first {one}"), format!("second {other}")),
+            (one, other) => (String::from(one), String::from(other)),
+        };
+        let base = format!("nothing orders this {} before that {}", first.work.opcode, second.work.opcode);
         if first.work.pair == second.work.pair {
             let cause = format!("{base}: the {other} may overtake it on its own queue pair");
             let advice = format!("post the {other} with IBV_SEND_FENCE, or poll the completion of the {one} first");

@@ -347,7 +347,7 @@ fn a_finding_names_both_ends_and_what_is_missing() {
         "error: an RDMA_WRITE (work request 1 of QP 0x10) of process 100 (alpha) and an RDMA_READ (work request 2 of QP 0x37) of process 102 (gamma)",
         "both use 4 bytes at 0x200004 of process 101 (beta) [UV-1002]",
         "cause: nothing orders this RDMA_WRITE before that RDMA_READ: its completion was polled, but no message told",
-        "seen: the first writes [0x200000, +8) with key 0x00000200; thread 1 posted it at 0.",
+        "seen: the first writes [0x200000, +8) with key 0x00000200; thread 1 posted it after 0.",
         ", from alpha: RDMA_WRITE ab ab 0+8",
         "do: a SEND after the completion of the RDMA_WRITE, received before the RDMA_READ is posted, would",
     ] {

@@ -57,6 +57,13 @@ impl Source {
         Ok(entry)
     }
 
+    /// How far they are ahead by the best block of the whole file.
+    pub fn nearest_ahead(&self) -> Option<(i128, i128)> {
+        let block = self.reader.nearest_block()?;
+        let ahead = |clock: u64| i128::from(clock) - i128::from(block.at);
+        Some((ahead(block.monotonic), ahead(block.wall)))
+    }
+
     /// The number of the block that is being read.
     pub fn block(&self) -> Option<u64> {
         self.noted_block

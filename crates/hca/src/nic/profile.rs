@@ -9,7 +9,7 @@ use crate::objects::shared_queue::SharedQueueKind;
 use crate::queue_pair::Joins;
 use profiles::{Feature, Grant, Granting, Limit};
 use std::sync::{Arc, Weak};
-use transport::{Access, Capabilities, Kind, QueuePairConfig, RefusedWork};
+use transport::{Access, Capabilities, FailingWork, Granularity, Kind, QueuePairConfig, RefusedWork, Timers};
 
 /// A piece of a list, in the rings of kernel Soft-RoCE.
 const PIECE_BYTES: u32 = 16;
@@ -63,7 +63,13 @@ impl Nic {
         config.limits.max_dest_rd_atomic = most(Limit::MaxQpRdAtom, config.limits.max_dest_rd_atomic);
         config.limits.gids = device.port().gids.len() as u16;
         config.limits.max_mtu = config.limits.max_mtu.min(device.port().mtu());
-        config.limits.refused_work = RefusedWork { profile: &profile.name, work: profile.refused_work() };
+        config.limits.refused_work = RefusedWork {
+            profile: &profile.name,
+            work: profile.refused_work(),
+            failing: FailingWork(profile.failing_work()),
+        };
+        let rounded = |by: profiles::Granularity| Granularity { least: by.least, step: by.step };
+        config.limits.timers = Timers { ack: rounded(profile.timers.ack), rnr: rounded(profile.timers.rnr) };
         Ok(())
     }
 
@@ -103,6 +109,7 @@ impl Nic {
     pub fn profile_admits_region(&self, device: &Device, length: usize, access: Access) -> Result<(), Error> {
         let Some(profile) = device.profile() else { return Ok(()) };
         profile.offers_access(access.bits())?;
+        profile.admits_length(length as u64)?;
         profile.at_most(Limit::MaxMrSize, length as u64)?;
         let regions = u64::from(self.memory().usage().regions);
         // Of all devices there are more than of one: only where these are too many, those of the device are counted.

@@ -83,6 +83,8 @@ pub enum Added {
     Overflowed,
     /// The queue had overflowed before.
     Dead,
+    /// There was no room: it is lost, and the queue goes on. Told each time.
+    Dropped,
 }
 
 /// Why a completion queue was not changed.
@@ -137,6 +139,8 @@ pub struct CompletionQueue {
     fresh: AtomicBool,
     /// The interface of its device; 0 if that was not said.
     interface: AtomicU32,
+    /// It drops what meets no room, and goes on.
+    drops: AtomicBool,
     /// In which round the trace was told that a poll found nothing, and nothing has happened to the queue since; or 0.
     told_empty: AtomicU32,
 }
@@ -233,6 +237,7 @@ impl CompletionQueue {
             observer: OnceLock::new(),
             fresh: AtomicBool::new(false),
             interface: AtomicU32::new(0),
+            drops: AtomicBool::new(false),
             told_empty: AtomicU32::new(0),
         })
     }
@@ -257,6 +262,9 @@ impl CompletionQueue {
             return Added::Dead;
         }
         if inner.entries.len() >= inner.capacity as usize {
+            if self.drops.load(Ordering::Relaxed) {
+                return Added::Dropped;
+            }
             self.overflowed.store(true, Ordering::Release);
             self.fresh.store(true, Ordering::Release);
             return Added::Overflowed;
@@ -519,6 +527,7 @@ impl CompletionQueue {
     /// Says which device it was made on.
     pub fn belongs_to(&self, device: &Device) {
         self.interface.store(device.number(), Ordering::Relaxed);
+        self.drops.store(device.profile().is_some_and(|profile| profile.completions.drops), Ordering::Relaxed);
     }
 
     pub(crate) fn interface(&self) -> u32 {

@@ -19,6 +19,9 @@ use wire::{Gid, Mtu, Opcode};
 /// How many entries a GID table has. Always more than there are addresses: programs expect empty ones.
 pub const GID_TABLE_LEN: usize = 64;
 
+/// Entries of a GID table that moves come back to their places after so many moves.
+const GID_PLACES: u32 = 8;
+
 /// What is between the [`port_id`](Device::port_id)s of two ports of a device: more than there may be NICs.
 const PORT_ID_STEP: u32 = 1000;
 
@@ -137,6 +140,8 @@ pub struct Port {
     profile: Option<&'static Profile>,
     /// Where addresses stand that the card has elsewhere.
     dense: Vec<Option<Gid>>,
+    /// How often its entries have moved.
+    moves: u32,
     /// What its interface is like: whether it is up, and its addresses.
     interface: (bool, Vec<Gid>),
     imposed: Imposed,
@@ -189,6 +194,7 @@ impl Device {
                     v1: Vec::new(),
                     profile: interface.profile,
                     dense: vec![None; if interface.profile.is_some() { GID_TABLE_LEN } else { 0 }],
+                    moves: 0,
                     rate: LINE_RATE,
                     is_cut: false,
                     interface: (false, Vec::new()),
@@ -230,6 +236,8 @@ impl Device {
         let weakness = Weakness {
             any_placement: order.any_placement,
             scribbles: order.scribbles,
+            tears_reads: order.any_placement,
+            spurious_events: order.spurious_events,
             late,
             ..Weakness::all(order.seed.unwrap_or(transport::weak::DEFAULT_SEED))
         };
@@ -388,6 +396,18 @@ impl Device {
     }
 }
 
+impl Device {
+    /// The entries of its GID table move, if those of the card do that it is like. Returns what changed.
+    pub(crate) fn move_gids(&self) -> Change {
+        if self.profile.is_none_or(|profile| profile.addresses.moves.is_none()) {
+            return Change::default();
+        }
+        let mut port = self.port.write();
+        port.moves = port.moves.wrapping_add(1);
+        Change { gids: true, ..port.update() }
+    }
+}
+
 impl Port {
     /// What is broken on purpose.
     pub fn imposed(&self) -> &Imposed {
@@ -439,7 +459,7 @@ impl Port {
             }
         }
         if let Some(profile) = self.profile {
-            (self.gids, self.v1) = laid_out(profile, &self.dense);
+            (self.gids, self.v1) = laid_out(profile, &self.dense, self.moves);
         }
         change
     }
@@ -498,9 +518,9 @@ fn family(address: &IpAddr) -> Family {
 }
 
 /// The GID table of a card: where its addresses stand, and which entries are of RoCE version 1.
-fn laid_out(profile: &Profile, dense: &[Option<Gid>]) -> (Vec<Option<Gid>>, Vec<usize>) {
+fn laid_out(profile: &Profile, dense: &[Option<Gid>], moves: u32) -> (Vec<Option<Gid>>, Vec<usize>) {
     let length = profile.limit(Limit::GidEntries).unwrap_or(GID_TABLE_LEN as u64) as usize;
-    let (mut gids, mut v1) = (Vec::new(), Vec::new());
+    let (mut gids, mut v1) = (vec![None; (moves % GID_PLACES) as usize], Vec::new());
     // As before, an address that goes leaves its place empty.
     let last = dense.iter().rposition(Option::is_some).map_or(0, |last| last + 1);
     for gid in &dense[..last] {

@@ -187,7 +187,7 @@ impl SharedQueue {
             // Before the list is let go: a message that matches the buffer completes after this.
             match tags.cq.push(&request.completion(self.number, &outcome), at) {
                 Added::Fine | Added::Dead => {}
-                Added::Overflowed => self.context.raise(AsyncEvent::CqError(tags.cq.id)),
+                Added::Overflowed | Added::Dropped => self.context.raise(AsyncEvent::CqError(tags.cq.id)),
                 // No queue pair keeps the time for it.
                 Added::Later(_) => tags.cq.rouse(),
             }

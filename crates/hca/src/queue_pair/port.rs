@@ -66,12 +66,21 @@ impl Port for NicPort<'_> {
         self.nic.memory.check(subject, known, access).map_err(|refusal| self.refused(subject, range.key, refusal))
     }
 
+    fn read_requested(&mut self, subject: Subject, range: Range) {
+        if self.weak.is_some() {
+            self.read_early(subject, range);
+        }
+    }
+
     fn read(&mut self, subject: Subject, range: Range, out: &mut [u8]) -> Result<(), Refusal> {
         if subject.remote {
             self.before(Before::Read(range));
         }
         let key = known_key(subject, range.key);
         let read = self.nic.memory.read(subject, key, range.address, out);
+        if let (Some(weak), true, true) = (&mut self.weak, subject.remote, read.is_ok()) {
+            weak.answered(range, out);
+        }
         if Ledger::is_kept() {
             self.nic.ledger.has_read();
         }

@@ -21,6 +21,18 @@ impl NicPort<'_> {
         }
     }
 
+    /// A READ request has come: some of what it asks for may be read early.
+    #[cold]
+    pub(super) fn read_early(&mut self, subject: Subject, range: Range) {
+        self.before(Before::Read(range));
+        let nic = self.nic;
+        if let Some(weak) = &mut self.weak {
+            weak.read_requested(range, |part, bytes| {
+                nic.memory.read(subject, known_key(subject, part.key), part.address, bytes)
+            });
+        }
+    }
+
     /// Takes payload that will be placed later. GPU memory is written at once, as only its driver knows the bytes.
     #[cold]
     pub(super) fn write_weakly(&mut self, subject: Subject, range: Range, data: &[u8]) -> Result<(), Refusal> {
@@ -42,6 +54,9 @@ impl Qp {
         let turn = inner.weak.as_mut().map_or(Turn::All, |weak| weak.turn(now));
         if turn != Turn::Wait {
             self.transmit(nic, inner, now);
+        }
+        if inner.weak.as_mut().is_some_and(|weak| weak.wakes_for_nothing()) {
+            [&self.send_cq, &self.receive_cq].into_iter().flatten().for_each(|cq| cq.rouse());
         }
         if turn == Turn::All {
             self.complete_all(nic, inner, now, None);

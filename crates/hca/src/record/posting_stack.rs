@@ -5,7 +5,7 @@ use std::backtrace::Backtrace;
 use std::ffi::{CStr, c_int, c_void};
 use std::fmt::Write;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use trace::Text;
 
 /// How many frames tell one stack from another.
@@ -20,9 +20,23 @@ const KNOWN_STACKS: usize = 4096;
 /// Stacks that were told; 0 is a free place.
 static TOLD: [AtomicU64; KNOWN_STACKS] = [const { AtomicU64::new(0) }; KNOWN_STACKS];
 
+/// So many stacks are told with lines of source code: finding them takes some tenths of a second where a program has many
+/// libraries. Others are told by symbols.
+const STACKS_WITH_LINES: u32 = 4;
+
 /// How functions of this library begin that are between the program and here.
-const OWN_FUNCTIONS: &[&str] =
-    &["hca::", "<hca::", "capi::", "transport::", "ubiverbs::", "<ubiverbs::", "std::", "core::"];
+const OWN_FUNCTIONS: &[&str] = &[
+    "ubiverbs_",
+    "<ubiverbs_",
+    "capi::",
+    "<capi::",
+    "ubiverbs::",
+    "<ubiverbs::",
+    "std::",
+    "<std::",
+    "core::",
+    "<core::",
+];
 
 /// The stack of this thread: a number, and who called, the innermost first, unless that was told before.
 pub(crate) fn look() -> (u64, Text<160>) {
@@ -85,7 +99,10 @@ struct Callers(String);
 impl Callers {
     #[cold]
     fn of(addresses: &[usize]) -> Callers {
-        Callers::by_debug_information().or_else(|| Callers::by_symbols(addresses)).unwrap_or(Callers(String::new()))
+        static WITH_LINES: AtomicU32 = AtomicU32::new(0);
+        let has_lines = WITH_LINES.fetch_add(1, Ordering::Relaxed) < STACKS_WITH_LINES;
+        let callers = has_lines.then(Callers::by_debug_information).flatten();
+        callers.or_else(|| Callers::by_symbols(addresses)).unwrap_or(Callers(String::new()))
     }
 
     /// As the standard library names them, with lines of source code where they are known.
@@ -105,19 +122,26 @@ impl Callers {
         // A closure of the program is called by the standard library, too: only what is innermost is ours.
         let own = frames.iter().take_while(|frame| is_own(frame) || frame.0.contains("ibv_")).count();
         let callers = frames.get(own..).filter(|callers| own > 0 && !callers.is_empty())?;
-        if callers[0].0.contains("<unknown>") {
+        if callers[0].0.contains("<unknown>") || callers[0].0.starts_with("__libc") {
             return None;
         }
+        // The call itself, and where the program makes it: what lies between may be libraries.
+        let count = callers.iter().position(|caller| caller.0 == "main").map_or(callers.len(), |main| main + 1);
+        let skipped = if count > MAX_CALLERS_TOLD { MAX_CALLERS_TOLD / 2..count - MAX_CALLERS_TOLD / 2 } else { 0..0 };
         let mut told = String::new();
-        for (name, place) in callers.iter().take(MAX_CALLERS_TOLD) {
-            let separator = if told.is_empty() { "" } else { " < " };
+        for (number, (name, place)) in callers.iter().enumerate().take(count) {
+            if skipped.contains(&number) {
+                continue;
+            }
+            let separator = match number {
+                0 => "",
+                number if number == skipped.end && number > 0 => " < … < ",
+                _ => " < ",
+            };
             // The end of a path says enough: `file.c:12:5`.
             let place = place.rsplit('/').next().unwrap_or(place);
             let at = if place.is_empty() { "" } else { " at " };
             let _ = write!(told, "{separator}{name}{at}{place}");
-            if *name == "main" {
-                break;
-            }
         }
         Some(Callers(told))
     }
@@ -126,10 +150,21 @@ impl Callers {
     fn by_symbols(addresses: &[usize]) -> Option<Callers> {
         let own = symbol(look as fn() -> (u64, Text<160>) as usize)?.dli_fbase;
         let callers = addresses.iter().filter_map(|address| Some((*address, symbol(*address)?)));
-        let callers = callers.skip_while(|(_, symbol)| symbol.dli_fbase == own);
+        let callers: Vec<_> = callers.skip_while(|(_, symbol)| symbol.dli_fbase == own).collect();
+        // SAFETY: a number of the kernel's.
+        let entry = unsafe { libc::getauxval(libc::AT_ENTRY) } as usize;
+        let program = symbol(entry).map(|symbol| symbol.dli_fbase);
+        let first = callers.iter().position(|(_, symbol)| Some(symbol.dli_fbase) == program).unwrap_or(0);
+        // The call itself, and where the program makes it: what lies between may be libraries.
+        let skipped = if first > MAX_CALLERS_TOLD / 2 { MAX_CALLERS_TOLD / 2..first } else { 0..0 };
+        let is_told = |(number, _): &(usize, _)| !skipped.contains(number);
         let mut told = String::new();
-        for (address, symbol) in callers.take(MAX_CALLERS_TOLD) {
-            let separator = if told.is_empty() { "" } else { " < " };
+        for (number, (address, symbol)) in callers.iter().enumerate().filter(is_told).take(MAX_CALLERS_TOLD) {
+            let separator = match number {
+                0 => "",
+                number if number == skipped.end => " < … < ",
+                _ => " < ",
+            };
             let file = text(symbol.dli_fname);
             let file = file.rsplit('/').next().unwrap_or(&file);
             let _ = match text(symbol.dli_sname).as_str() {

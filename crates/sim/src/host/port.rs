@@ -178,14 +178,27 @@ impl Port for World {
         check(&self.memory, &mut self.outside, subject, range, access)
     }
 
+    fn read_requested(&mut self, subject: Subject, range: Range) {
+        if !self.is_weak() {
+            return;
+        }
+        self.before(Before::Read(range));
+        let World { weak, entered, memory, outside, .. } = self;
+        if let Some(weak) = weak.get_mut(entered) {
+            weak.read_requested(range, |part, bytes| load(memory, outside, subject, part, bytes));
+        }
+    }
+
     fn read(&mut self, subject: Subject, range: Range, out: &mut [u8]) -> Result<(), Refusal> {
         if subject.remote {
             self.before(Before::Read(range));
         }
-        match &mut self.outside {
-            Some(outside) => outside.read(subject, range, out),
-            None => self.memory.read(subject, range, out),
+        let World { weak, entered, memory, outside, .. } = self;
+        load(memory, outside, subject, range, out)?;
+        if let (Some(weak), true) = (weak.get_mut(entered), subject.remote) {
+            weak.answered(range, out);
         }
+        Ok(())
     }
 
     fn write(&mut self, subject: Subject, range: Range, data: &[u8]) -> Result<(), Refusal> {
@@ -277,6 +290,19 @@ fn check(
     match outside {
         Some(outside) => outside.check(subject, range, access),
         None => memory.check(subject, range, access),
+    }
+}
+
+fn load(
+    memory: &mut Memory,
+    outside: &mut Option<Box<dyn HostMemory>>,
+    subject: Subject,
+    range: Range,
+    out: &mut [u8],
+) -> Result<(), Refusal> {
+    match outside {
+        Some(outside) => outside.read(subject, range, out),
+        None => memory.read(subject, range, out),
     }
 }
 

@@ -8,7 +8,6 @@ use crate::port::{Port, Toward};
 use crate::responder::{Fault, Reaction};
 use crate::state::Kind;
 use crate::stop::Stop;
-use crate::time::ack_timeout_nanos;
 use crate::train::Inbound;
 use crate::work::Operation as Work;
 use trace::Time;
@@ -133,7 +132,7 @@ impl QueuePair {
 
     /// How long the peer has to answer, in nanoseconds; `None` is for ever.
     pub fn time_to_answer(&self) -> Option<u64> {
-        ack_timeout_nanos(self.connection.attributes.timeout)
+        self.limits.timers.ack_timeout_nanos(self.connection.attributes.timeout)
     }
 
     /// The request whose answer is waited for, and how often requests were sent again: while both stay the same, it is the
@@ -342,7 +341,7 @@ impl QueuePair {
             Verdict::Wait(timer) => {
                 let left = self.completer.not_ready_left(&self.connection);
                 self.go_back(now, RetryCause::RnrNak, left, port);
-                let deadline = now.plus_nanos(timer.duration_ns());
+                let deadline = now.plus_nanos(self.limits.timers.rnr_nanos(timer));
                 self.completer.wait_until(deadline);
                 self.trace(now, port, || trace::Kind::TimerSet { timer: Timer::Rnr, deadline: deadline.as_nanos() });
             }

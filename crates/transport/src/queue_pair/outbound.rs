@@ -127,6 +127,7 @@ impl QueuePair {
                 missing: self.completer.missing(),
                 draining: self.state() == State::SendQueueDrained || self.holds_back,
                 packets,
+                failing_work: self.limits.refused_work.failing,
             };
             match self.requester.step(&self.connection, &mut self.queue, &limits, port) {
                 Step::Idle => break,

@@ -129,3 +129,50 @@ fn a_queue_pair_sends_late_and_completes_later() {
     let mut prompt = Weak::new(Weakness { late: false, ..Weakness::all(5) }, 1);
     assert_eq!(prompt.turn(Time::ZERO), Turn::All);
 }
+
+/// What a READ of three bytes brings that are 1 when its request comes and 2 when its answer is made.
+fn torn(weak: &mut Weak, from: u64) -> [u8; 3] {
+    let (early, mut answer) = ([1; 8], [2; 3]);
+    let read = |part: Range, out: &mut [u8]| {
+        out.copy_from_slice(&early[part.address as usize..][..out.len()]);
+        Ok(())
+    };
+    weak.read_requested(range(from, 3), read);
+    weak.answered(range(from, 3), &mut answer);
+    answer
+}
+
+#[test]
+fn a_read_brings_each_byte_from_before_or_after_a_store_and_the_next_read_nothing_older() {
+    let mut seen = alloc::collections::BTreeSet::new();
+    for seed in 0..2000 {
+        let mut weak = Weak::new(Weakness::all(seed), 1);
+        seen.insert(torn(&mut weak, 2));
+        let mut later = [3; 8];
+        weak.answered(range(0, 8), &mut later);
+        assert_eq!(later, [3; 8], "seed {seed}: what was read early goes into one answer");
+        // A READ whose answer is never made leaves nothing to one that comes later.
+        weak.read_requested(range(2, 3), |_, out| {
+            out.fill(1);
+            Ok(())
+        });
+        weak.read_requested(range(0, 8), |_, out| {
+            out.fill(3);
+            Ok(())
+        });
+        weak.answered(range(0, 8), &mut later);
+        assert_eq!(later, [3; 8], "seed {seed}");
+    }
+    assert_eq!(seen.len(), 8, "{seen:?}");
+    let mut whole = Weak::new(Weakness { tears_reads: false, ..Weakness::all(1) }, 1);
+    assert!((0..100).all(|_| torn(&mut whole, 0) == [2; 3]));
+}
+
+#[test]
+fn programs_are_woken_for_nothing_now_and_then() {
+    let mut weak = Weak::new(Weakness::all(1), 1);
+    let count = (0..1000).filter(|_| weak.wakes_for_nothing()).count();
+    assert!((100..500).contains(&count), "{count}");
+    let mut exact = Weak::new(Weakness { spurious_events: false, ..Weakness::all(1) }, 1);
+    assert!((0..1000).all(|_| !exact.wakes_for_nothing()));
+}

@@ -191,14 +191,17 @@ fn memory_that_was_taken_back_is_not_written() {
     let mut other = Other::start(Command::new(PEER).args(["direct", ""]));
     for round in 0..2 * rounds {
         let mut end = ends[round as usize % 2].another();
-        writeln!(other.stdin, "{} {} {}", end.qp.qpn().value(), end.address(), end.key.value()).unwrap();
+        let (kills, executes) = (round % 16 >= 14, round % 16 == 13);
+        let execution = if executes { below(2000).to_string() } else { String::new() };
+        let line = format!("{} {} {} {execution}", end.qp.qpn().value(), end.address(), end.key.value());
+        writeln!(other.stdin, "{line}").unwrap();
         let [qpn] = other.hear("number ")[..] else { panic!("a number") };
         end.connect(Qpn::new(qpn as u32));
         other.hear("writes");
         // At any point of what it does.
         let until = Instant::now() + Duration::from_micros(below(2000).into());
         while Instant::now() < until {}
-        let (stops, kills) = (below(2) == 0, round % 16 >= 14);
+        let stops = below(2) == 0 && !executes;
         if stops {
             other.stop();
         }
@@ -219,6 +222,8 @@ fn memory_that_was_taken_back_is_not_written() {
             other.child.kill().unwrap();
             other.child.wait().unwrap();
             other = Other::start(Command::new(PEER).args(["direct", ""]));
+        } else if executes {
+            other.hear("begins");
         } else {
             if stops {
                 other.go_on();
