@@ -164,6 +164,8 @@ fn look() -> u8 {
                 .find_map(|(hook, place)| hook.filter(|_| place.is_some_and(|place| place.is_null())));
             match missing {
                 Some(missing) => {
+                    // Known first: saying it allocates, which asks again.
+                    PROGRAM_RUNTIME.store(NO_RUNTIME, Ordering::Release);
                     say_missing(name, missing, "it is told nothing of the NIC");
                     NO_RUNTIME
                 }
@@ -171,6 +173,7 @@ fn look() -> u8 {
                     for (hook, place) in RUNTIME_HOOKS.iter().zip(places) {
                         hook.store(place.unwrap_or(null_mut()), Ordering::Release);
                     }
+                    PROGRAM_RUNTIME.store(*number, Ordering::Release);
                     if *number == LEAK_RUNTIME {
                         look_for_address();
                     }
