@@ -81,7 +81,7 @@ pub fn run(root: &Path, options: &Options) -> Result<(), String> {
 /// How much worse than its band a ratio may be in a short run, and how many runs it has: other work of the machine makes
 /// single rows slow, and not the same ones each time.
 const SHORT_RUN_ROOM: f64 = 1.5;
-const SHORT_RUNS: u32 = 3;
+const SHORT_RUNS: u32 = 5;
 
 /// The short form that is part of every test run: our own benchmark in seconds. Fails where a ratio is much worse than
 /// its band each time.

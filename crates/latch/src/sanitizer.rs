@@ -23,6 +23,7 @@ mod valgrind;
 
 pub use fiber::{Fiber, Step, Token, callers, follows_accesses};
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::marker::PhantomData;
 use std::mem::{MaybeUninit, transmute};
@@ -322,6 +323,19 @@ fn ignore_what_this_thread_has() {
     }
 }
 
+thread_local! {
+    /// What this thread looks at has been judged.
+    static JUDGED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Looks at memory whose access was judged already.
+pub fn judged<R>(look: impl FnOnce() -> R) -> R {
+    JUDGED.set(true);
+    let seen = look();
+    JUDGED.set(false);
+    seen
+}
+
 /// Whether [`judge_access`] has somebody to ask.
 pub fn judges_accesses() -> bool {
     match runtime() {
@@ -333,29 +347,31 @@ pub fn judges_accesses() -> bool {
 
 /// The NIC is about to read or write these bytes of the program. If the program itself may not, `work` says in a
 /// sentence whose work it is, and AddressSanitizer or memcheck report the access as the program's own; the process ends
-/// then if their settings say so.
-pub fn judge_access(start: *mut u8, length: usize, writes: bool, work: impl FnOnce() -> String) {
-    if !judges_accesses() {
-        return;
+/// then if their settings say so. Returns whether AddressSanitizer has reported it and the process goes on: then nothing
+/// may be written there, as the runtime keeps its notes in memory that was freed.
+pub fn judge_access(start: *mut u8, length: usize, writes: bool, work: impl FnOnce() -> String) -> bool {
+    if !judges_accesses() || JUDGED.get() {
+        return false;
     }
     if runtime() == VALGRIND {
         if valgrind::has_unaddressable(start, length) {
             say(&work());
         }
-        return;
+        return false;
     }
     // SAFETY: the runtime's function of this name and arguments, which looks at its own notes only.
     let is_poisoned: extern "C" fn(*mut u8, usize) -> *mut u8 =
         unsafe { transmute(IS_POISONED.load(Ordering::Relaxed)) };
     let first = is_poisoned(start, length);
     if first.is_null() {
-        return;
+        return false;
     }
     say(&work());
     let report = if writes { &REPORT_WRITE } else { &REPORT_READ };
     // SAFETY: the runtime's functions of these names take an address and a length.
     let report: extern "C" fn(*mut u8, usize) = unsafe { transmute(report.load(Ordering::Relaxed)) };
     report(first, length - (first.addr() - start.addr()));
+    true
 }
 
 /// Whether [`judge_initialised`] has somebody to ask.

@@ -49,6 +49,8 @@ pub(crate) struct RangeAccess<'m> {
     reach: Reach,
     /// There is no memory: zeros to read, and nowhere to write to.
     null: bool,
+    /// AddressSanitizer has reported the access: nothing is written.
+    withheld: bool,
 }
 
 impl<'m> RangeAccess<'m> {
@@ -74,7 +76,8 @@ impl<'m> RangeAccess<'m> {
         }
         // From here on, dropping it counts it out.
         let (first, reach) = (std::ptr::null_mut(), Reach::Processor);
-        let mut entry = RangeAccess { slot, bell, counted, first, length: 0, reach, null: false };
+        let (null, withheld) = (false, false);
+        let mut entry = RangeAccess { slot, bell, counted, first, length: 0, reach, null, withheld };
         if let (Some(first), Ok(length)) = (slot.admit_plain(subject, range, access), usize::try_from(range.length)) {
             (entry.first, entry.length) = (first, length);
             return Ok(entry);
@@ -87,7 +90,8 @@ impl<'m> RangeAccess<'m> {
         if entry.reach == Reach::Processor && !entry.null {
             let writes = access.writes();
             let first = entry.first;
-            latch::sanitizer::judge_access(first, entry.length, writes, || describe(subject, range, first, writes));
+            let work = || describe(subject, range, first, writes);
+            entry.withheld = latch::sanitizer::judge_access(first, entry.length, writes, work);
         }
         Ok(entry)
     }
@@ -115,7 +119,7 @@ impl<'m> RangeAccess<'m> {
     #[inline]
     pub(crate) fn store(&self, bytes: &[u8]) -> Result<(), RefusalCause> {
         debug_assert_eq!(bytes.len(), self.length);
-        if self.null {
+        if self.null || self.withheld {
             return Ok(());
         }
         match self.reach {
@@ -162,6 +166,9 @@ impl<'m> RangeAccess<'m> {
     /// Runs an atomic operation on the range, which is eight bytes long.
     pub(crate) fn atomic(&self, operation: Atomic) -> Result<u64, RefusalCause> {
         refuse_if!(self.null, RefusalCause::WrongKind);
+        if self.withheld {
+            return Ok(0);
+        }
         // The address the peer named is aligned, but a region may sit at an odd place under an even address, and a
         // split atomic stops every core of the machine.
         refuse_if!(!self.first.addr().is_multiple_of(8), RefusalCause::Misaligned);

@@ -268,7 +268,7 @@ impl Ledger {
     #[cold]
     pub fn landed(&self, memory: &Memory, subject: Subject, range: Range) {
         let access = if subject.remote { Access::REMOTE_WRITE } else { Access::LOCAL_WRITE };
-        let Ok(bytes) = memory.lend_briefly(subject, range, access) else { return };
+        let Ok(bytes) = sanitizer::judged(|| memory.lend_briefly(subject, range, access)) else { return };
         let piece = Piece { start: bytes.as_ptr().expose_provenance(), length: bytes.len() };
         drop(bytes);
         if piece.length == 0 {

@@ -13,6 +13,8 @@ use std::time::Duration;
 
 /// At most.
 const ROUNDS: u32 = if cfg!(miri) { 4 } else { 3000 };
+/// How often device memory is freed in vain before the threads that use it let go.
+const TRIES_UNDER_FIRE: u32 = 20;
 const LENGTH: usize = if cfg!(miri) { 24 } else { 2000 };
 
 /// The key that is good now, for threads that hammer on it.
@@ -316,8 +318,13 @@ fn atomics_of_peers_and_of_the_program_add_up() {
 fn device_memory_comes_and_goes_under_use() {
     let memory = Memory::new();
     let current = AtomicU32::new(0);
+    // Without it the memory might be in use for ever: where processors are few, one thread or the other is always at it.
+    let stands_back = AtomicBool::new(false);
     let access = ALL | Access::ZERO_BASED;
     let hammer = || {
+        if stands_back.load(Ordering::Acquire) {
+            return thread::yield_now();
+        }
         let device = DeviceMemory(current.load(Ordering::Acquire));
         match memory.write_device(device, 0, &[1; 64]).and_then(|()| memory.register_device(device, 0, 64, PD, access))
         {
@@ -333,10 +340,14 @@ fn device_memory_comes_and_goes_under_use() {
             let device = memory.allocate_device(64, 0).unwrap();
             current.store(device.0, Ordering::Release);
             thread::yield_now();
+            let mut tries = 0;
             while let Err(error) = memory.free_device(device) {
                 assert!(matches!(error, Error::DeviceMemoryInUse { .. }));
+                tries += 1;
+                stands_back.store(tries >= TRIES_UNDER_FIRE, Ordering::Release);
                 thread::yield_now();
             }
+            stands_back.store(false, Ordering::Release);
         }
     });
     assert_eq!(memory.usage(), memory::Usage::default());

@@ -107,7 +107,7 @@ fn value(call: &str, field: &str) -> Value {
         "errno" => json!(22),
         "address" if call == "cm_place" => json!("0123456789abcdef0123456789abcdef"),
         "space" | "device" | "kind" | "state" | "opcode" | "status" | "object" | "event_name" | "function" | "flag"
-        | "reason" => {
+        | "reason" | "caller" => {
             json!(field)
         }
         "access" => json!("LOCAL_WRITE|REMOTE_READ"),
@@ -157,6 +157,7 @@ const FIELDS: &[&str] = &[
     "address",
     "ah",
     "bytes",
+    "caller",
     "capacity",
     "channel",
     "context",
@@ -205,6 +206,7 @@ const FIELDS: &[&str] = &[
     "peer_qpn",
     "pieces",
     "pkey_index",
+    "place",
     "port",
     "private_data_len",
     "process",
