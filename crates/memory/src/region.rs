@@ -120,10 +120,13 @@ impl Memory {
         self.publication.closed(key);
         self.drain(slot);
         slot.free();
-        let given = self.books().give(number);
-        if let What::Region(region) = given {
+        let mut books = self.books();
+        let given = books.give(number);
+        if let What::Region(region) = &given {
+            // Under the lock, as `taken`: device memory counts its regions by plain loads and stores.
             region.holding.released();
         }
+        drop(books);
         Ok(())
     }
 
