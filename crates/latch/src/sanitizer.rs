@@ -380,8 +380,8 @@ fn judges_contents() -> bool {
 }
 
 /// The program hands these bytes to the NIC to be read. If not all are initialised, and they are not `excused`, `work` says
-/// in a sentence for what, and MemorySanitizer or memcheck report it with the stack of the call. They call functions of the program for it: the
-/// caller holds no lock.
+/// in a sentence for what, and MemorySanitizer or memcheck report it with the stack of the call. They call functions of
+/// the program for it: the caller holds no lock.
 pub fn judge_initialised(
     start: *const u8,
     length: usize,

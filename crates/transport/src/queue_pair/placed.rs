@@ -52,9 +52,8 @@ impl QueuePair {
     }
 
     /// Whether the driver may carry out a request: a WRITE without immediate data, a READ or an atomic, no longer
-    /// than that,
-    /// nothing wrong with it, and all that was posted before is done. Whether the peer allows it is for the driver to
-    /// know. If it has done so, [`placed`](QueuePair::placed) must follow before anything else; if not, nothing has
+    /// than that, nothing wrong with it, and all that was posted before is done. Whether the peer allows it is for the
+    /// driver to know. If it has done so, [`placed`](QueuePair::placed) must follow before anything else; if not, nothing has
     /// happened.
     #[inline]
     pub fn may_place(&mut self, request: &SendRequest<'_>, longest: u32) -> MayPlace {
